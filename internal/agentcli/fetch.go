@@ -96,7 +96,7 @@ func unpack(packed string, k pkg, tree string) error {
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return bad("%w", err)
+		return bad("its archive cannot be read: %w", err)
 	}
 	root, err := os.OpenRoot(tree)
 	if err != nil {
@@ -110,7 +110,7 @@ func unpack(packed string, k pkg, tree string) error {
 			break
 		}
 		if err != nil {
-			return bad("%w", err)
+			return bad("its archive cannot be read: %w", err)
 		}
 		if size += head.Size; n >= maxEntries || size > maxUnpacked {
 			return bad("it has too many entries or unpacks to too many bytes")

@@ -26,8 +26,8 @@ const fetching = ".fetch-"
 
 // Install installs the pinned version of a CLI, with the CLIs that it needs, and makes it the one
 // that new starts use. It does not download again what is installed already. Errors: not_found
-// for a name without a pin, unavailable if the registry cannot be reached, denied if a download
-// is not the pinned package.
+// for a name without a pin; denied if a download is not the pinned package; unavailable if the registry
+// cannot be reached, the directory cannot be written, or the CLI does not exist for the platform.
 func (s *Store) Install(ctx context.Context, name string, tell func(Progress)) (Installed, error) {
 	all, err := s.pins()
 	if err != nil {
@@ -162,7 +162,7 @@ func unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	e := holdfast.Errorf(holdfast.KindUnavailable, op, "the agent CLI cannot be installed: %w", err)
 	if strings.Contains(err.Error(), "no space") {
 		return e.WithHint("free space on the disk: an agent CLI takes up to 400 MB")
 	}

@@ -76,8 +76,8 @@ func (i Installed) At(root string) (argv []string, env map[string]string) {
 	return argv, env
 }
 
-// Find returns the CLI that new starts use. If it is not installed, the error is unavailable,
-// with the command that installs it as its hint.
+// Find returns the CLI that new starts use. If the CLI is not installed, the error is unavailable, and its hint is
+// the command that installs the CLI. For a name that this release does not know it is not_found.
 func (s *Store) Find(name string) (Installed, error) {
 	all, err := s.pins()
 	if err != nil {
@@ -88,10 +88,10 @@ func (s *Store) Find(name string) (Installed, error) {
 	}
 	in, err := s.current(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = errors.New("not installed")
+		err = errors.New("the agent CLI is not installed")
 	}
 	if err != nil {
-		return in, holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(name), err).
+		return in, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent CLI %s cannot be used: %w", holdfast.Quote(name), err).
 			WithHint("holdfast runtime install %s", name)
 	}
 	return in, nil
@@ -103,8 +103,8 @@ const manifest = "holdfast.json"
 // pointer is the symlink to the tree that new starts use.
 const pointer = "current"
 
-// current reads the tree that the pointer of a name leads to, and checks that the CLIs that it
-// needs are installed.
+// current reads the manifest of the tree to which the pointer of a CLI leads, and checks that the CLIs that
+// it needs are installed.
 func (s *Store) current(name string) (Installed, error) {
 	var in Installed
 	to, err := os.Readlink(filepath.Join(s.cfg.Dir, name, pointer))
@@ -140,7 +140,7 @@ type Status struct {
 	Installed string `json:"installed,omitempty"`
 	// Current reports whether the installed tree is the one that this release pins.
 	Current bool `json:"current"`
-	// Problem is why the installed CLI cannot be used; empty if it can.
+	// Problem is why the installed CLI cannot be used; empty if it can be used or is not installed.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -21,8 +21,9 @@ import (
 // PackDir returns the tar of a folder, for Deploy: the same bytes for the same paths, contents and
 // executable bits on every machine. Before the first byte, the folder is checked by Deploy's rules,
 // so that a folder that would be refused is not sent; ignore files have no effect. Errors are
-// returned by Read: invalid and too_large as from Deploy, not_found if there is no folder. Packing
-// ends with ctx. Close is needed only if reading ends early. Not safe for concurrent use.
+// returned by Read: invalid and too_large as from Deploy, not_found if there is no folder, denied if a file may not be
+// read, conflict if a file's size changes. Packing ends with ctx. Close is needed only if reading ends early. Not safe
+// for concurrent use.
 func PackDir(ctx context.Context, dir string) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { _ = w.CloseWithError(packDir(ctx, dir, w)) }()
@@ -144,7 +145,7 @@ func local(name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		kind = holdfast.KindDenied
 	}
-	return holdfast.Errorf(kind, op, "%s: %w", holdfast.Quote(name), err)
+	return holdfast.Errorf(kind, op, "the file or folder %s cannot be read: %w", holdfast.Quote(name), err)
 }
 
 // pack returns the tar of a folder of an embedded file system.

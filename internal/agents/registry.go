@@ -49,7 +49,7 @@ type Registry struct {
 	set     versions.Cache[settings.Settings]
 	folders versions.Cache[*folder.Folder]
 	plugins versions.Cache[string]
-	// staging is held while a plugin directory is created.
+	// staging is held while a plugin directory is checked or created.
 	staging sync.Mutex
 
 	// newest is held while a deployment is compared with the agent's newest version and recorded.
@@ -76,11 +76,11 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	dir := cfg.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "the directory of the deployed agents cannot be made: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "the directory of the deployed agents cannot be read: %w", err)
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), stagePrefix) {
@@ -112,10 +112,10 @@ func (r *Registry) deployBuiltin(ctx context.Context) error {
 }
 
 // Deploy stores a tar of an agent's folder as the agent's next version; identical content is stored
-// only once. Invalid: anything but a complete tar of regular files, no CLAUDE.md or AGENTS.md in
-// its root, paths that are not clean or that collide, invalid settings. Too_large: more than
-// MaxBytes or MaxFiles. Unavailable: the reader of the tar failed. After an error nothing has
-// changed.
+// only once. Invalid: anything but a complete tar of regular files and directories, no CLAUDE.md or AGENTS.md in its
+// root, paths that are not clean or that collide, invalid settings. Too_large: more than MaxBytes, MaxFiles or
+// maxEntries. Unavailable: the reader of the tar failed, or the disk is full. After an error the agent's versions are
+// unchanged.
 func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
 	var none holdfast.Deployed
 	if _, err := holdfast.Parse[holdfast.AgentName](string(name)); err != nil {
@@ -127,7 +127,7 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 	}
 	v, notices, err := r.complete(ctx, stage, tar)
 	if err != nil {
-		_ = rooted.RemoveAll(stage) // if an error leaves files there, the next start of the server removes them
+		_ = rooted.RemoveAll(stage) // if this fails, the next start of the server removes the directory
 		return none, err
 	}
 	r.newest.Lock()
@@ -176,7 +176,7 @@ func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v
 func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersion) error {
 	raw, err := json.Marshal(v.Files)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindInternal, op, "the list of the agent's files cannot be encoded: %w", err)
 	}
 	if err := writeNew(filepath.Join(stage, manifestFile), raw, 0o400); err != nil {
 		return disk(err)
@@ -212,9 +212,9 @@ func disk(err error) error {
 	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).WithHint("free space in the data directory")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the disk of the deployed agents is full: %w", err).WithHint("free space in the data directory")
 	}
-	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	return holdfast.Errorf(holdfast.KindInternal, op, "the files of a deployed agent cannot be read or written: %w", err)
 }
 
 // writeNew writes a new file with exactly this mode, whatever the umask is.
@@ -315,8 +315,8 @@ func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]roo
 	return out, nil
 }
 
-// Verify returns nil if a version in the directory of a registry, which a server may be using, is whole. It fails as Files
-// does, and changes nothing.
+// Verify returns nil if a version in the directory of a registry, which a server may be using, is whole. It fails as
+// Files does, and changes nothing.
 func Verify(ctx context.Context, dir string, version holdfast.VersionID) error {
 	_, err := (&Registry{dir: dir}).Files(ctx, version)
 	return err

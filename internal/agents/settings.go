@@ -52,12 +52,12 @@ const maxDescription = 1000
 
 // Update sets values that override the settings of the agent's versions, for sessions that are
 // created from now on; an empty value removes the override. It fails with invalid for an unknown
-// model or mode, and with not_found for an unknown agent.
+// model or mode or a description that is not allowed, and with not_found for an unknown agent.
 func (r *Registry) Update(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
 	const op = "agent.update"
 	if d := req.Description; d != nil {
 		if len(*d) > maxDescription || !utf8.ValidString(*d) || strings.ContainsFunc(*d, func(c rune) bool { return unicode.IsControl(c) && c != '\n' }) {
-			return holdfast.Agent{}, holdfast.Errorf(holdfast.KindInvalid, op, "description: %s is longer than %d bytes, is not UTF-8 or has control characters", holdfast.Quote(*d), maxDescription)
+			return holdfast.Agent{}, holdfast.Errorf(holdfast.KindInvalid, op, "the description %s of the agent is longer than %d bytes, is not UTF-8 or has control characters", holdfast.Quote(*d), maxDescription)
 		}
 	}
 	if m := req.Mode; m != nil && *m != "" {

@@ -114,6 +114,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// explain converts an error of reading the tar to one for the sender. It returns other errors, such as those of the data
+// directory, unchanged.
 func (s *source) explain(err error) error {
 	var known *holdfast.Error
 	switch {
@@ -130,7 +132,7 @@ func (s *source) explain(err error) error {
 	case errors.Is(err, tar.ErrHeader):
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the request body is not a tar").WithHint("holdfast agent deploy DIR --name NAME packs a folder as a tar and sends it")
 	}
-	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	return err
 }
 
 // unpacker writes files below the directory dir; made are the directories that exist.

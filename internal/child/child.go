@@ -156,7 +156,7 @@ func (s *Server) Turn(ctx context.Context, id holdfast.SessionID, text string) e
 			return fmt.Errorf("the turn did not complete, but ended with the event %s: %s", ev.Type, ev.Data)
 		}
 	}
-	return io.ErrUnexpectedEOF
+	return fmt.Errorf("the stream of events ended before the turn did: %w", io.ErrUnexpectedEOF)
 }
 
 func (s *Server) connect(data string) (*client.Client, error) {

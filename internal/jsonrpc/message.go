@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// The codes of errors. Other codes belong to the protocols that use JSON-RPC.
+// The error codes that all users of this package share. The protocols that use JSON-RPC have further ones.
 const (
 	ParseError     = -32700
 	InvalidRequest = -32600
@@ -55,7 +55,7 @@ func (id *ID) UnmarshalJSON(b []byte) error {
 	case ID(b) == null:
 		*id = ""
 	case c != '"' && c != '-' && (c < '0' || c > '9'):
-		return errors.New("an id must be a string or a number")
+		return errors.New("the id of a message must be a string or a number")
 	case len(b) > MaxID:
 		return fmt.Errorf("a message id of %d bytes is longer than the allowed %d", len(b), MaxID)
 	default:
@@ -92,7 +92,7 @@ func Parse(line []byte) (Message, error) {
 
 const (
 	version = "2.0"
-	// null is the id in the answer to a line that has none or whose id could not be read.
+	// null is the id in the answer to a line that has no id or whose id could not be read.
 	null ID = "null"
 )
 

@@ -28,11 +28,11 @@ var (
 	// ErrCancelled is the cause of a request's context when the other side cancelled the request.
 	ErrCancelled = &Error{Code: Cancelled, Message: "the request was cancelled"}
 	// ErrClosed is the error of requests and notifications that can no longer be sent or answered.
-	ErrClosed = errors.New("the other side has closed the connection")
+	ErrClosed = errors.New("the connection to the other side has ended")
 )
 
-// Work carries out a request and returns its result. An error that is no *Error becomes an
-// internal error.
+// Work carries out a request and returns its result. An error that is not an *Error is answered as an
+// internal error, or with the cause of the cancellation if the request was cancelled.
 type Work func(ctx context.Context) (any, error)
 
 // Config configures a Peer. Serve and Notified are called one at a time, in the order of the
@@ -63,6 +63,8 @@ type Peer struct {
 	// work counts the goroutines of all requests, short only those whose answers settle waits for: all but those of
 	// method Long.
 	work, short sync.WaitGroup
+	// refusing has an element for each refusal that is being written.
+	refusing chan struct{}
 
 	mu sync.Mutex
 	// open are the requests of the other side that are not answered yet, each with the function
@@ -78,7 +80,7 @@ type outgoing struct {
 	done chan error
 }
 
-// incoming is a line that was read. If it was too long, text is nil. err ends the input.
+// incoming is a line that was read. If it was too long, text is nil. If err is not nil, the input has ended.
 type incoming struct {
 	text    []byte
 	tooLong bool
@@ -88,14 +90,14 @@ type incoming struct {
 // New makes a Peer.
 func New(cfg Config) *Peer {
 	return &Peer{
-		cfg: cfg, out: make(chan outgoing), deaf: make(chan struct{}), gone: make(chan struct{}),
+		cfg: cfg, out: make(chan outgoing), deaf: make(chan struct{}), gone: make(chan struct{}), refusing: make(chan struct{}, MaxOpen),
 		open: map[ID]context.CancelCauseFunc{}, waiting: map[ID]chan Message{},
 	}
 }
 
 // Run handles messages, once, until the input or ctx ends. At the end of the input it waits a
 // moment until open requests are answered. It returns the error that ended the input, or nil if
-// the input ended normally.
+// the input ended normally or ctx ended.
 func (p *Peer) Run(ctx context.Context) error {
 	defer p.work.Wait()
 	defer close(p.gone)
@@ -190,8 +192,8 @@ func (p *Peer) send(ctx context.Context, m Message) error {
 	}
 }
 
-// settle waits until the requests from before the end of the input are answered, but not longer
-// than answerTime.
+// settle waits until the requests from before the end of the input are answered, except those
+// of the method Config.Long, but not longer than answerTime.
 func (p *Peer) settle(ctx context.Context) {
 	idle := make(chan struct{})
 	p.work.Go(func() {
@@ -207,7 +209,7 @@ func (p *Peer) settle(ctx context.Context) {
 	}
 }
 
-// take handles a line.
+// take handles a line that the other side has sent.
 func (p *Peer) take(ctx context.Context, line []byte) {
 	m, err := Parse(line)
 	if err == nil {
@@ -231,15 +233,25 @@ func (p *Peer) take(ctx context.Context, line []byte) {
 	}
 }
 
-// refuse answers a line or a request with an error, before any work for it has begun.
+// refuse answers a line or a request with an error, before any work for it has begun. It does not wait until the
+// answer is written: if the other side does not read, Run must still notice the end of the input.
 func (p *Peer) refuse(ctx context.Context, id ID, why error) {
 	p.cfg.Log.Warn("rejected a message", "id", id, "why", why)
-	// If the other side does not read, it is gone, which the next Read notices.
-	_ = p.send(ctx, Message{ID: id, Error: errorOf(ctx, why)})
+	select {
+	case p.refusing <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	p.short.Add(1)
+	p.work.Go(func() {
+		defer p.short.Done()
+		defer func() { <-p.refusing }()
+		_ = p.send(ctx, Message{ID: id, Error: errorOf(ctx, why)}) // an error means that the other side is gone
+	})
 }
 
 // errorOf returns the error with which a request is answered whose work failed with err. If err is only the
-// cancellation of the request's context ctx, it is the cause of that.
+// cancellation of ctx, the request's context, errorOf returns the cause of the cancellation if that is an *Error.
 func errorOf(ctx context.Context, err error) *Error {
 	var e *Error
 	if errors.As(err, &e) || errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &e) {
@@ -279,7 +291,7 @@ func (p *Peer) serve(ctx context.Context, m *Message) {
 		if err != nil {
 			answer.Error = errorOf(working, err)
 		}
-		// The answer is lost only if the other side is gone.
+		// Sending fails only if the other side is gone or ctx has ended.
 		_ = p.send(ctx, answer)
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -292,7 +304,7 @@ func (p *Peer) begin(id ID, cancel context.CancelCauseFunc) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.open[id]; ok {
-		return errorf(InvalidRequest, "a request with this id is open")
+		return errorf(InvalidRequest, "an earlier request with the same id is not answered yet")
 	}
 	if len(p.open) >= MaxOpen {
 		return errorf(Busy, "%d requests are open, the most that are served at once", MaxOpen)
@@ -334,7 +346,7 @@ func (p *Peer) answered(m Message, err error) {
 }
 
 // Call makes a request, waits for the answer and decodes it into result. When ctx ends, it
-// cancels the request. The error is an *Error if the other side refused the request.
+// cancels the request. The error is an *Error if the other side refused the request or too many are open.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
 	raw, err := json.Marshal(params)
 	if err != nil {

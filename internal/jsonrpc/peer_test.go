@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 )
@@ -219,7 +220,7 @@ func TestCancelledRequests(t *testing.T) {
 	l.say(`{"id":1,"method":"a"}`)
 	<-h.begun
 	l.say(`{"id":1,"method":"b"}`)
-	l.hears(`{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request with this id is open"}}`)
+	l.hears(`{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"an earlier request with the same id is not answered yet"}}`)
 	l.say(`{"method":"$/cancel","params":{"requestId":1}}`)
 	l.hears(`{"jsonrpc":"2.0","id":1,"error":{"code":-32800,"message":"the request was cancelled"}}`)
 }
@@ -273,6 +274,27 @@ func TestTheEndWaitsForAnswers(t *testing.T) {
 	if err := <-l.ran; err != nil {
 		t.Error(err)
 	}
+}
+
+// deafWriter is the output of a peer whose other side reads nothing.
+type deafWriter struct{ closed chan struct{} }
+
+func (w deafWriter) Write([]byte) (int, error) {
+	<-w.closed
+	return 0, io.ErrClosedPipe
+}
+
+// TestTheEndOfTheInputEndsAPeerThatNobodyReads: a line that is refused is not read by the other side, and then the input
+// ends: Run returns.
+func TestTheEndOfTheInputEndsAPeerThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := deafWriter{make(chan struct{})}
+		in := strings.NewReader(strings.Repeat("garbage\n", 10))
+		if err := New(Config{In: in, Out: out, Log: slog.New(slog.DiscardHandler)}).Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+		close(out.closed)
+	})
 }
 
 // TestTheEndOfAllWork: when Run has returned, no work runs, and nothing more can be sent, even

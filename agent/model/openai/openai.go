@@ -43,7 +43,7 @@ type Model struct {
 	http *http.Client
 }
 
-// New returns a Model. It fails with invalid if the URL or the key is malformed.
+// New returns a Model. It fails with invalid if Now is missing, or if the URL or the key is malformed.
 func New(cfg Config) (*Model, error) {
 	if cfg.Name == "" {
 		cfg.Name = "openai"
@@ -166,7 +166,7 @@ func (m *Model) Models(ctx context.Context) ([]string, error) {
 		} `json:"data"`
 	}
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, &model.Failure{Class: "invalid", Message: "the answer is no list of models", Hint: "check the provider's base URL: most end in /v1"}
+		return nil, &model.Failure{Class: "invalid", Message: "the provider's answer is not a list of models", Hint: "check the provider's base URL: most end in /v1"}
 	}
 	var names []string
 	for _, d := range list.Data {

@@ -172,10 +172,10 @@ func TestModels(t *testing.T) {
 		body, class string
 		says        string
 	}{
-		"web page":     {200, "<html>" + key, "invalid", "the answer is no list of models"},
+		"web page":     {200, "<html>" + key, "invalid", "the provider's answer is not a list of models"},
 		"bad key":      {401, `{"error":{"message":"no such key ` + key + `","code":"invalid_api_key"}}`, "authentication", "no such key ***"},
 		"no such path": {404, "404 page not found", "invalid", "not found (404)"},
-		"cut":          {200, `{"data":[{"id":"x"`, "invalid", "no list"},
+		"cut":          {200, `{"data":[{"id":"x"`, "invalid", "not a list"},
 	} {
 		_, err := canned(t, c.status, nil, c.body).Models(t.Context())
 		var f *model.Failure

@@ -19,8 +19,8 @@ import (
 // maxMessage is the greatest length of a provider's message, in bytes; longer ones are cut.
 const maxMessage = 500
 
-// Status returns the failure for an HTTP answer, determined from its status and headers. kind is
-// the error class in the provider's answer; empty if the answer has none.
+// Status returns the failure for an HTTP answer, determined from its status, its headers, and kind: the
+// error class in the provider's answer, empty if the answer has none.
 func Status(status int, h http.Header, kind, message string, now time.Time) *model.Failure {
 	f := classify(status, kind)
 	f.Message = Clean(message)
@@ -88,7 +88,7 @@ func Broken(ctx context.Context, err error, during string) *model.Failure {
 		return &model.Failure{Class: "canceled", Message: "the call was given up"}
 	}
 	if errors.Is(err, ErrStalled) {
-		return &model.Failure{Class: "stall", Retryable: true, Message: ErrStalled.Error() + " for too long"}
+		return &model.Failure{Class: "stall", Retryable: true, Message: ErrStalled.Error()}
 	}
 	var ue *url.Error
 	host := ""
@@ -139,7 +139,8 @@ const (
 	longestName = 180
 )
 
-// Names returns a provider's list of models without entries that cannot be names of models.
+// Names returns a provider's list of models without entries that cannot be names of models and without
+// duplicates. It uses only the first mostNames entries.
 func Names(list []string) []string {
 	out, seen := []string{}, map[string]bool{}
 	for _, name := range list[:min(len(list), mostNames)] {

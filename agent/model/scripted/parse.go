@@ -45,8 +45,8 @@ type Step struct {
 	Usage        *holdfast.Usage
 	StopReason   string
 	// Error is the class of a failure, which comes before any text or, with Late, after half of
-	// it. Cut ends the stream in the middle. Both, and a step that only has a Stall, happen Times
-	// times (default 1); after that the step is carried out without them.
+	// it. Cut ends the stream in the middle. A failure, a cut, and the stall of a step that only stalls
+	// happen Times times (default 1); after that the step is carried out without them.
 	Error      string
 	Late       bool
 	Cut        bool
@@ -90,11 +90,11 @@ func Find(text string) (steps []Step, found bool, err error) {
 	dec := json.NewDecoder(strings.NewReader(body))
 	var raw json.RawMessage
 	if err := dec.Decode(&raw); err != nil {
-		return nil, true, refuse("%s is not JSON: %w", holdfast.Quote(cutAtTag(body)), err)
+		return nil, true, refuse("the script %s is not JSON: %w", holdfast.Quote(cutAtTag(body)), err)
 	}
 	after := strings.TrimLeft(body[dec.InputOffset():], " \t\r\n")
 	if !strings.HasPrefix(after, closeTag) {
-		return nil, true, refuse("%s follows the script's array", holdfast.Quote(cutAtTag(after)))
+		return nil, true, refuse("the script has %s after its array of steps", holdfast.Quote(cutAtTag(after)))
 	}
 	steps, err = Parse(raw)
 	return steps, true, err
@@ -105,11 +105,11 @@ func Find(text string) (steps []Step, found bool, err error) {
 func Parse(data []byte) ([]Step, error) {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil || raw == nil {
-		return nil, refuse("%s is not an array of steps", holdfast.Quote(string(data))).
+		return nil, refuse("the script %s is not an array of steps", holdfast.Quote(string(data))).
 			WithHint(`write a script as a list of steps: [{"say": "text"}]`)
 	}
 	if len(raw) > MaxSteps {
-		return nil, refuse("%q steps are more than %d", strconv.Itoa(len(raw)), MaxSteps)
+		return nil, refuse("the script has %d steps, more than %d", len(raw), MaxSteps)
 	}
 	steps := make([]Step, len(raw))
 	for i, r := range raw {
@@ -123,20 +123,20 @@ func Parse(data []byte) ([]Step, error) {
 func parseStep(i int, data json.RawMessage, s *Step) error {
 	fields, err := object(data)
 	if err != nil {
-		return refuse("step %d: %s is not an object", i, holdfast.Quote(string(data)))
+		return refuse("step %d of the script is %s, not an object", i, holdfast.Quote(string(data)))
 	}
 	s.Times = 1
 	for key, val := range fields {
 		if !s.set(key, val, fields) {
 			if _, known := stepKeys[key]; !known {
-				return refuse("step %d: unknown key %s", i, holdfast.Quote(key)).
+				return refuse("step %d of the script has the unknown key %s", i, holdfast.Quote(key)).
 					WithHint("use a key of a step: say, tool, input, tools, think, chunks, delay_ms, usage, error, times, retry_after, late, stop_reason, stall_ms or cut")
 			}
-			return refuse("step %d: %s cannot be %s", i, key, holdfast.Quote(string(val))).WithHint("%s", stepKeys[key])
+			return refuse("in step %d of the script, %s cannot be %s", i, key, holdfast.Quote(string(val))).WithHint("%s", stepKeys[key])
 		}
 	}
 	if s.Error != "" && s.Cut {
-		return refuse("step %d: %q and %q exclude each other", i, "error", "cut")
+		return refuse("step %d of the script has both %q and %q, of which it may have one", i, "error", "cut")
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func object(data json.RawMessage) (map[string]json.RawMessage, error) {
 		return nil, err
 	}
 	if m == nil {
-		return nil, refuse("null is not an object")
+		return nil, refuse("the value null is not an object")
 	}
 	return m, nil
 }

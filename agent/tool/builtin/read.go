@@ -16,7 +16,7 @@ const (
 	readLines = 2000
 	// readWidth is how many characters of a line are shown.
 	readWidth = 2000
-	// readBytes is how many bytes of text one Read returns at most.
+	// readBytes is the number of bytes of text after which a Read shows no further line.
 	readBytes = 256 << 10
 	// readFirst is how many bytes are fetched first, readPiece how many at a time after that.
 	readFirst = 128 << 10
@@ -74,7 +74,7 @@ func runRead(ctx context.Context, call tool.Call) (tool.Result, error) {
 			break
 		}
 		if at >= readSeek && v.shown == 0 {
-			return tool.Result{}, bad("line %d of %s lies beyond %d MB: use a command", v.first, holdfast.Quote(path), readSeek>>20)
+			return tool.Result{}, bad("line %d of %s comes after the first %d MB of the file: read it with a command", v.first, holdfast.Quote(path), readSeek>>20)
 		}
 	}
 	res := v.result(path)

@@ -16,8 +16,13 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// mostTools is how many tool calls of one prompt are stored. Above that number, finished calls are dropped.
-const mostTools = 200
+const (
+	// mostTools is how many tool calls of one prompt are stored. Above that number, finished calls are dropped.
+	mostTools = 200
+	// mostOpen is the most unfinished tool calls of one prompt, mostHeld the most bytes of the parts of them that are
+	// not in the log. More of them fail the turn.
+	mostOpen, mostHeld = 500, 16 << 20
+)
 
 // calls handles the tool calls of the current prompt: it records the agent's updates as steps in
 // the ledger, and answers the agent's permission requests.
@@ -34,19 +39,40 @@ type calls struct {
 	deciding, warned map[string]bool
 }
 
-// get returns the call with an id, and adds it if it is new.
-func (c *calls) get(id string) *tool {
+// find returns the call with an id, or nil.
+func (c *calls) find(id string) *tool {
 	p := c.agent.data.Prompt
 	for i := range p.Tools {
 		if p.Tools[i].ID == id {
 			return &p.Tools[i]
 		}
 	}
+	return nil
+}
+
+// get returns the call with an id, and adds it if it is new.
+func (c *calls) get(id string) *tool {
+	if t := c.find(id); t != nil {
+		return t
+	}
+	p := c.agent.data.Prompt
 	if len(p.Tools) >= mostTools {
 		p.Tools = slices.DeleteFunc(p.Tools, func(t tool) bool { return c.over(&t) })
 	}
 	p.Tools = append(p.Tools, tool{ID: id})
 	return &p.Tools[len(p.Tools)-1]
+}
+
+// bounded returns an error if the agent has too many unfinished calls, or too many bytes of them are not in the log.
+func (c *calls) bounded() error {
+	held, tools := 0, c.agent.data.Prompt.Tools
+	for i := range tools {
+		held += tools[i].size()
+	}
+	if len(tools) > mostOpen || held > mostHeld {
+		return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent has %d tool calls without an outcome, with inputs of %d bytes, more than the allowed %d calls or %d bytes", len(tools), held, mostOpen, mostHeld)
+	}
+	return nil
 }
 
 // use returns the ledger's entry of a call, or nil if the call is not in the log yet.
@@ -80,7 +106,7 @@ func (c *calls) request(t *tool) (u *resident.Use, first bool) {
 		c.speech.record("tool_use", listed...)
 	}
 	name := t.named(c.profile)
-	u = c.turn.Uses.Request(t.ID, name, t.input(name))
+	u = c.turn.Uses.Request(t.ID, name, t.input(name, nil))
 	t.Told, t.Raw, t.Old, t.New = true, nil, nil, nil
 	c.agent.data.Prompt.Produced = true
 	return u, true
@@ -97,6 +123,12 @@ func (c *calls) update(call toolCall) error {
 	case "completed", "failed":
 		return c.finish(t, call)
 	}
+	if u := c.use(t); u != nil {
+		c.changed(t, u)
+	}
+	if err := c.bounded(); err != nil {
+		return err
+	}
 	if u := c.use(t); u != nil && u.State == resident.Started {
 		if text := shownText(call); text != t.shown && strings.HasPrefix(text, t.shown) {
 			c.host.Delta(holdfast.DeltaToolOutput, holdfast.ToolOutput{ToolUseID: t.ID, Stream: "stdout", Text: text[len(t.shown):]})
@@ -106,7 +138,7 @@ func (c *calls) update(call toolCall) error {
 	return nil
 }
 
-// finish records a call's outcome, and a notice if the call ran without a permission request.
+// finish records a call's outcome. If the call succeeded without a permission request, it adds a notice, once per tool.
 func (c *calls) finish(t *tool, call toolCall) error {
 	u, _ := c.request(t)
 	unasked := u.State == resident.Requested && t.Ask == ""
@@ -153,14 +185,15 @@ func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 	}
 	t.learn(call)
 	u, first := c.request(t)
-	same := true
-	if !first && full(t.Raw) {
-		// The call was recorded already: this is a further permission request for it, perhaps with a changed input.
-		input := t.input(u.Name)
-		if same = bytes.Equal(input, u.Input); !same {
-			u.Input, t.Input = input, input
-		}
-		t.Raw = nil
+	if !first {
+		// The call was recorded already: this may be a further permission request for it, with other paths or input.
+		c.changed(t, u)
+	}
+	if err := c.bounded(); err != nil {
+		return err
+	}
+	if t.Ask != "" && t.Ask != m.ID {
+		c.reply(t.Ask, t.No) // the new request takes the place of the open one
 	}
 	t.Ask, t.Yes, t.No = m.ID, p.pick(true), p.pick(false)
 	c.turn.Recorder.Touch()
@@ -168,11 +201,29 @@ func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 		return err
 	}
 	c.host.At("asked")
-	if u.State == resident.Started && same {
+	if u.State == resident.Started && t.Judged == digest(c.inputs(t, u)) {
 		return c.answer(ctx, t, t.Yes)
 	}
 	c.decide(ctx, t, u)
 	return nil
+}
+
+// changed replaces the recorded input of a call if later messages of the agent about the call have changed it.
+func (c *calls) changed(t *tool, u *resident.Use) {
+	if !full(t.Raw) && t.New == nil {
+		return
+	}
+	if input := t.input(u.Name, u.Input); !bytes.Equal(input, u.Input) {
+		c.turn.Uses.Change(u, input)
+		t.Input = input
+		c.turn.Recorder.Touch()
+	}
+	t.Raw, t.Old, t.New = nil, nil, nil
+}
+
+// inputs returns the inputs of a call that are judged one by one: its own, and one for each further file that it names.
+func (c *calls) inputs(t *tool, u *resident.Use) []json.RawMessage {
+	return append([]json.RawMessage{u.Input}, t.more(u.Name, u.Input)...)
 }
 
 // reply answers the permission request id with an option. An empty option answers that the request was cancelled.
@@ -181,7 +232,8 @@ func (c *calls) reply(id jsonrpc.ID, option string) {
 	c.turn.Recorder.Touch()
 }
 
-// decideAll starts the decisions on the permission requests that an earlier server left open.
+// decideAll starts the decision on each open permission request, unless that decision is under way already. An earlier
+// server may have left such requests.
 func (c *calls) decideAll(ctx context.Context) {
 	p := c.agent.data.Prompt
 	if p == nil {
@@ -194,13 +246,14 @@ func (c *calls) decideAll(ctx context.Context) {
 			continue
 		}
 		if t.Input != nil {
-			u.Input = t.Input
+			c.turn.Uses.Change(u, t.Input)
 		}
 		c.decide(ctx, t, u)
 	}
 }
 
-// wait reports whether the agent has unfinished calls and all of them wait for decisions.
+// wait reports whether at least one recorded call of the agent waits for a decision on its permission request, and each
+// other recorded call has ended or waits for a decision, too.
 func (c *calls) wait() bool {
 	asked := false
 	for i := range c.agent.data.Prompt.Tools {
@@ -217,52 +270,70 @@ func (c *calls) wait() bool {
 	return asked
 }
 
-// decide starts the decision whether a call may run; the agent's output is read meanwhile.
+// decide starts the decision whether a call may run; the agent's output is read meanwhile. If the call has changed when
+// the decision is made, it is decided again.
 func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 	if c.deciding[t.ID] {
 		return
 	}
 	c.deciding[t.ID] = true
-	inputs := append([]json.RawMessage{u.Input}, t.more(u.Name, u.Input)...)
-	session, host, prompt := &c.t.Session, c.host, c.agent.data.Prompt
-	req := policy.Request{Session: session.ID, Mode: session.Mode, Tool: u.Name, ReadOnly: policy.Reads(u.Name), CallID: u.ID, Unscoped: true}
-	var made *policy.Decision
-	if o := c.turn.Uses.Before(u); o != nil {
-		req.CallID, made = o.ID, o.Decision
-	}
+	inputs, prompt := c.inputs(t, u), c.agent.data.Prompt
+	sum, judge := digest(inputs), c.judge(t, u, inputs)
 	c.turn.Decisions.Go(u.ID, func() (resident.Then, error) {
-		var d policy.Decision
-		var err error
-		if made != nil {
-			d, inputs = *made, nil
-		}
-		for _, in := range inputs {
-			req.Input = in
-			if d, err = host.Decide(ctx, req); err != nil || d.Verdict != policy.Allowed {
-				break
-			}
-			if d.Input != nil {
-				d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "a rule or hook changed its input, which this agent does not support"}
-				break
-			}
-		}
+		d, err := judge(ctx)
 		return func(ctx context.Context) error {
 			delete(c.deciding, u.ID)
 			if c.agent.data.Prompt != prompt {
 				u.Late(d, err)
 				return nil
 			}
-			return c.settle(ctx, u, d, err)
+			t := c.find(u.ID)
+			switch {
+			case t == nil || t.Ask == "":
+				return nil
+			case err == nil && !u.Over() && sum != digest(c.inputs(t, u)):
+				c.decide(ctx, t, u)
+				return nil
+			}
+			return c.settle(ctx, t, u, sum, d, err)
 		}, err
 	})
 }
 
-// settle records a decision and then answers the agent.
-func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, err error) error {
-	t := c.get(u.ID)
-	if t.Ask == "" {
-		return nil
+// judge returns the function that decides about each of the inputs of a call. That function ends at the first input
+// that is not allowed. A decision that was made already about the call's own input is not made again.
+func (c *calls) judge(t *tool, u *resident.Use, inputs []json.RawMessage) func(context.Context) (policy.Decision, error) {
+	session, host := &c.t.Session, c.host
+	req := policy.Request{Session: session.ID, Mode: session.Mode, Tool: u.Name, ReadOnly: policy.Reads(u.Name), CallID: u.ID, Unscoped: true}
+	d := policy.Decision{Verdict: policy.Allowed}
+	if !t.whole(u.Name, u.Input) {
+		d = policy.Decision{Verdict: policy.Denied, By: "bounds", Reason: fmt.Sprintf("the call is too long: its input may have %d bytes, and a title that is its command %d", mostInput, mostName)}
+	} else if o := c.turn.Uses.Before(u); o != nil {
+		req.CallID = o.ID
+		if o.Decision != nil {
+			d, inputs = *o.Decision, inputs[1:]
+		}
 	}
+	return func(ctx context.Context) (policy.Decision, error) {
+		for _, in := range inputs {
+			if d.Verdict != policy.Allowed {
+				break
+			}
+			var err error
+			req.Input = in
+			if d, err = host.Decide(ctx, req); err != nil {
+				return d, err
+			}
+			if d.Verdict == policy.Allowed && d.Input != nil {
+				d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "a rule or hook changed its input, which this agent does not support"}
+			}
+		}
+		return d, nil
+	}
+}
+
+// settle records a decision about the inputs with the digest sum, and then answers the agent.
+func (c *calls) settle(ctx context.Context, t *tool, u *resident.Use, sum string, d policy.Decision, err error) error {
 	if d.Verdict == policy.Allowed && t.Yes == "" {
 		d = policy.Decision{Verdict: policy.Denied, By: "agent", Reason: "the agent offers no way to allow this call once"}
 	}
@@ -272,7 +343,7 @@ func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, 
 	}
 	option := t.No
 	if allowed {
-		option = t.Yes
+		option, t.Judged = t.Yes, sum
 	}
 	if err := c.answer(ctx, t, option); err != nil {
 		return err

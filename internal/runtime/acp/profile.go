@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Prefix is the beginning of the names of these runtimes.
+// Prefix is the beginning of the name of each runtime for the Agent Client Protocol.
 const Prefix = "acp:"
 
 // ModelListener is the name of the listener at which an agent in its session's own box reaches the model
 // broker. KeyedModelListener is that of a listener to which others can connect too, in a shared box or on the
-// host; it needs a key.
+// host; requests to it must carry a key.
 const (
 	ModelListener      = "model-http"
 	KeyedModelListener = "model-http-keyed"
@@ -44,14 +44,14 @@ type Profile struct {
 	Hint string
 	// Args are added to the program's command line.
 	Args []string
-	// Env is added to the environment. In its values, {model} is replaced by the session's model,
-	// {model_url} by the broker's URL, {model_key} by the key to send there, {home} and {temp} by the session's home and its
-	// directory for temporary files, and {call} by the id of the process's call, which is unique.
+	// Env is added to the environment. In its values, {model} is replaced by the session's model, {model_url} by the
+	// broker's URL, {model_key} by the key to send there, {home} and {temp} by the session's home and its directory
+	// for temporary files, and {call} by the id of the process's call, which is unique.
 	Env map[string]string
 	// EnvFor returns further variables for a model.
 	EnvFor func(model string) map[string]string
-	// State is the directory, below the home, in which the agent stores its sessions. If the directory does
-	// not exist, no session is loaded; if State is empty, never.
+	// State is the directory, below the home, in which the agent stores its sessions. If State is empty or the
+	// directory does not exist, the agent is not asked to load a session.
 	State string
 	// Results is a pattern below State of the files in which the agent stores long results of calls, so that its model
 	// reads them; empty if there are none (see policy.AgentDir).
@@ -75,12 +75,12 @@ func (p *Profile) check() error {
 			WithHint("name the command in the configuration: acp: {%s: {command: [PROGRAM, ARG]}}", p.Name)
 	}
 	if clean := strings.Trim(p.State, "/"); clean != p.State || slices.Contains(strings.Split(p.State, "/"), "..") {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "state directory %s of agent %s is not below the home", holdfast.Quote(p.State), holdfast.Quote(p.Name))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the state directory %s of the ACP agent %s is not a relative path below the home directory", holdfast.Quote(p.State), holdfast.Quote(p.Name))
 	}
 	return nil
 }
 
-// Dirs returns the directories in which the agent keeps its configuration and its conversations.
+// Dirs returns State, the directory below the home in which the agent stores its sessions, as a list; nil without one.
 func (p *Profile) Dirs() []policy.AgentDir {
 	dir := path.Clean(p.State)
 	if dir == "." {
@@ -96,8 +96,8 @@ func (p *Profile) hint() string {
 	return "holdfast runtime install " + p.Name
 }
 
-// environ returns the variables for the agent in addition to the box's environment. They contain no key of a provider:
-// url is that of the broker, and key what the broker expects there.
+// environ returns the variables for the agent in addition to the box's environment. url is the URL of the broker; key
+// is the key that the broker expects, or a placeholder: it is never the key of a model provider.
 func (p *Profile) environ(prog Program, at runtime.Place, model, url, key string, call holdfast.CallID) []string {
 	env := map[string]string{}
 	fill := strings.NewReplacer("{model}", model, "{model_url}", url, "{model_key}", key, "{home}", at.Home, "{temp}", at.Temp, "{call}", string(call))
@@ -130,8 +130,8 @@ func bare(model string) (provider, name string) {
 	return provider, name
 }
 
-// heldKey is the placeholder that agents send to the broker where it needs no key. Only the server has the
-// provider's key.
+// heldKey is the placeholder that an agent sends as its API key if the broker needs no key. Only the server has
+// the provider's key.
 const heldKey = "held-by-the-server"
 
 // ClaudeCode returns the profile of Claude Code with its ACP adapter. Settings in files that the
@@ -159,8 +159,8 @@ func ClaudeCode(find func(holdfast.Trust) (Program, error)) Profile {
 	}
 }
 
-// OpenCode returns the profile of opencode. It asks before every tool and reads no settings of
-// the workspace.
+// OpenCode returns the profile of opencode. The profile makes opencode ask before every tool call and read no settings
+// of the workspace.
 func OpenCode(find func(holdfast.Trust) (Program, error)) Profile {
 	return Profile{
 		Name: "opencode", Find: find, Args: []string{"acp"}, State: ".local/share/opencode",

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// keptText is the most bytes of an answer that are stored only in the agent's state and not yet in the log.
+// keptText is the size of an answer's unrecorded part, in bytes, above which that part is recorded when the box needs
+// room for more output of the agent.
 const keptText = 64 << 10
 
 // speech is the agent's answer to the current prompt. Its pieces are held in the state until
@@ -41,12 +42,15 @@ func (s *speech) chunk(message string, content json.RawMessage, thought bool) {
 	p.Parts = append(p.Parts, piece{Message: message, Thought: thought, Text: text})
 }
 
-// long reports whether the unrecorded pieces have so much text that they must be recorded now.
+// pieceBytes is about how many bytes a piece takes in the agent's state in addition to its text and message id.
+const pieceBytes = 48
+
+// long reports whether the unrecorded pieces are so large that they must be recorded now.
 func (s *speech) long() bool {
 	n := 0
 	if p := s.agent.data.Prompt; p != nil {
 		for _, piece := range p.Parts {
-			n += len(piece.Text)
+			n += len(piece.Text) + len(piece.Message) + pieceBytes
 		}
 	}
 	return n > keptText

@@ -41,19 +41,19 @@ type data struct {
 
 	// Tier is the tier (resume method) for the next receipt of a start; empty means live: the process still runs.
 	Tier holdfast.Tier `json:"tier,omitempty"`
-	// Prompts is how many prompts the agent has answered, Most how many it may know. Unsettled is set if it
-	// may have lost a prompt: then the agent knows everything up to this event number.
+	// Prompts is how many prompts the agent has answered, Most how many it may know. Unsettled is set if the agent may
+	// lack a prompt that was sent to it: it knows the conversation up to this event number in any case.
 	Prompts   int64  `json:"prompts,omitempty"`
 	Most      int64  `json:"most,omitempty"`
 	Unsettled *int64 `json:"unsettled,omitempty"`
 	// GoOn is true if the next prompt tells the agent to continue a prompt that it knows: its process
 	// ended while a tool call waited for a decision.
 	GoOn bool `json:"go_on,omitempty"`
-	// Said is the event number of the newest user message that was sent to the agent.
+	// Said is an event number: the user's messages up to it count as sent to the agent.
 	Said int64 `json:"said,omitempty"`
 
 	Prompt *prompt `json:"prompt,omitempty"`
-	// Tries is how often in this turn the agent's process ended before the prompt had an effect.
+	// Tries is how often the agent's process ended by itself and was replaced for the same prompt.
 	Tries int `json:"tries,omitempty"`
 }
 
@@ -123,8 +123,37 @@ func (a *agent) snapshot(offset int64) holdfast.AgentState {
 		s.Taken = offset
 	}
 	a.data.Out = a.out.Sent
-	s.Data = resident.Marshal(a.data)
+	d := a.data
+	if d.Prompt != nil {
+		p := *d.Prompt
+		p.Tools = stored(p.Tools)
+		d.Prompt = &p
+	}
+	s.Data = resident.Marshal(d)
 	return s
+}
+
+// storedTools is the most bytes of the tool calls of a prompt in a stored state: a store refuses a state of more than
+// 256 KiB.
+const storedTools = 128 << 10
+
+// stored returns the tool calls as the state stores them. It leaves out long inputs and paths that do not fit, and
+// marks their calls as incomplete: if this server dies, the next one denies these calls, unless the log has their
+// input.
+func stored(tools []tool) []tool {
+	out, left := slices.Clone(tools), storedTools
+	for i := range out {
+		t := &out[i]
+		size := len(resident.Marshal(t))
+		if size > left {
+			t.Cut = t.Cut || t.size() > 0
+			t.Lost = t.Lost || len(t.Paths) > 0
+			t.Raw, t.Input, t.Old, t.New, t.Paths = nil, nil, nil, nil, nil
+			size = len(resident.Marshal(t))
+		}
+		left -= size
+	}
+	return out
 }
 
 // stopped clears the fields that describe the process, which has ended.
@@ -217,7 +246,7 @@ func (a *agent) ready(o *opened) {
 	}
 }
 
-// offers reports whether the agent has a mode that is not its current one.
+// offers reports whether the agent offers the given mode and is not in it yet.
 func (a *agent) offers(mode string) bool {
 	return mode != "" && mode != a.data.Mode && slices.Contains(a.data.Modes, mode)
 }

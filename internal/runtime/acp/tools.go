@@ -2,7 +2,10 @@ package acp
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -29,8 +32,16 @@ type tool struct {
 	// event; from then on the ledger has the state of the call.
 	Listed bool `json:"listed,omitempty"`
 	Told   bool `json:"told,omitempty"`
-	// Input is the input in a later permission request for the call, if it differs from the recorded input.
+	// Input is the call's input with the changes in later messages about the call, nil if it is as recorded.
 	Input json.RawMessage `json:"input,omitempty"`
+	// Diff is the digest of the newest change of a file that is part of the input.
+	Diff string `json:"diff,omitempty"`
+	// Judged is the digest of all inputs that the newest decision has allowed, empty if none has.
+	Judged string `json:"judged,omitempty"`
+	// Cut is true if a part of the input was too long to keep, Lost if a path was, and Long if the first title was.
+	Cut  bool `json:"cut,omitempty"`
+	Lost bool `json:"lost,omitempty"`
+	Long bool `json:"long,omitempty"`
 
 	// Ask is the id of the open permission request for the call. Yes and No are the options that allow and deny it.
 	Ask jsonrpc.ID `json:"ask,omitzero"`
@@ -41,14 +52,18 @@ type tool struct {
 	shown string
 }
 
-// keptInput is the most bytes of a call's input that are stored until the log has the call.
-const keptInput = 64 << 10
+const (
+	// mostInput is the most bytes of a call's input that are judged. A call with a longer one is denied.
+	mostInput = 8 << 20
+	// mostName is the most bytes of a call's name, kind and title that are kept.
+	mostName = 4096
+)
 
 // learn adds the fields of an update; fields that the update lacks stay unchanged.
 func (t *tool) learn(c toolCall) {
 	set := func(to *string, v string) {
 		if v != "" {
-			*to = clip.Counted(v, 4096)
+			*to = clip.Counted(v, mostName)
 		}
 	}
 	if name := c.Name; name != "" || c.Meta.Claude.ToolName != "" {
@@ -57,11 +72,15 @@ func (t *tool) learn(c toolCall) {
 	}
 	if t.First == "" {
 		set(&t.First, c.Title)
+		t.Long = len(c.Title) > mostName
 	}
 	set(&t.Kind, c.Kind)
-	if full(c.RawInput) && (len(c.RawInput) <= keptInput) {
+	if full(c.RawInput) {
 		// A permission request may have fewer fields than an earlier update.
-		t.Raw = merge(t.Raw, c.RawInput)
+		raw := merge(t.Raw, c.RawInput)
+		if t.Cut = t.Cut || len(raw) > mostInput; !t.Cut {
+			t.Raw = raw
+		}
 	}
 	for _, l := range c.Locations {
 		t.path(l.Path)
@@ -69,20 +88,55 @@ func (t *tool) learn(c toolCall) {
 	for _, b := range blocksOf(c.Content) {
 		if b.Type == "diff" {
 			t.path(b.Path)
-			if len(b.NewText) <= keptInput && (b.OldText == nil || len(*b.OldText) <= keptInput) {
+			size := len(b.NewText)
+			if b.OldText != nil {
+				size += len(*b.OldText)
+			}
+			if t.Cut = t.Cut || size > mostInput; !t.Cut {
 				t.Old, t.New = b.OldText, &b.NewText
 			}
 		}
 	}
 }
 
-// maxPath is the longest path of a call that is kept, in bytes, and maxPaths is the most of them.
-const maxPath, maxPaths = 4096, 100
+// maxPath is the most bytes of a path of a call that is kept, maxPaths the most paths of a call that are kept, and
+// keptPaths the most bytes of all these paths together.
+const maxPath, maxPaths, keptPaths = 4096, 100, 64 << 10
 
+// path adds a path to those of the call. It sets Lost if the path is not kept.
 func (t *tool) path(p string) {
-	if p != "" && len(p) <= maxPath && len(t.Paths) < maxPaths && !slices.Contains(t.Paths, p) {
-		t.Paths = append(t.Paths, p)
+	if p == "" || slices.Contains(t.Paths, p) {
+		return
 	}
+	size := len(p)
+	for _, o := range t.Paths {
+		size += len(o)
+	}
+	if len(p) > maxPath || len(t.Paths) >= maxPaths || size > keptPaths {
+		t.Lost = true
+		return
+	}
+	t.Paths = append(t.Paths, p)
+}
+
+// size is the number of bytes of the call that are kept until the log has them.
+func (t *tool) size() int {
+	n := len(t.Raw) + len(t.Input)
+	for _, s := range []*string{t.Old, t.New} {
+		if s != nil {
+			n += len(*s)
+		}
+	}
+	return n
+}
+
+// whole reports whether input, the input of the call, has everything that the agent sent, so that it can be judged.
+func (t *tool) whole(name string, input json.RawMessage) bool {
+	var in struct {
+		Command string `json:"command"`
+	}
+	titled := name == "Bash" && t.Long && json.Unmarshal(input, &in) == nil && in.Command == t.First
+	return !t.Cut && !titled && len(input) <= mostInput
 }
 
 // full reports whether an input is an object with fields.
@@ -91,7 +145,8 @@ func full(raw json.RawMessage) bool {
 	return len(raw) > 2 && raw[0] == '{'
 }
 
-// merge returns the object under with the fields of over added or replaced.
+// merge returns the JSON object in under, with the fields of the object in over added or replaced. If over is not an
+// object, merge returns under; if only under is not an object, it returns over.
 func merge(under, over json.RawMessage) json.RawMessage {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal(over, &b) != nil {
@@ -104,7 +159,7 @@ func merge(under, over json.RawMessage) json.RawMessage {
 		a[k] = v
 	}
 	out, err := json.Marshal(a)
-	if err != nil || len(out) > keptInput {
+	if err != nil {
 		return over
 	}
 	return out
@@ -136,8 +191,8 @@ var byKind = map[string]string{
 	"execute": "Bash", "read": "Read", "edit": "Edit", "delete": "Edit", "move": "Edit", "search": "Grep", "fetch": "WebFetch",
 }
 
-// named returns the tool's name in our rules; an unknown tool gets the name of an MCP tool of
-// the agent.
+// named returns the tool's name in permission rules. A tool whose name and kind are both unknown gets the name of an
+// MCP tool of the agent: mcp__AGENT__NAME.
 func (t *tool) named(agent string) string {
 	kind := t.Kind
 	if kind == "" {
@@ -198,8 +253,26 @@ var fields = map[string][]string{
 	"Grep": {"pattern", "path"}, "Glob": {"pattern", "path"}, "LS": {"path"}, "WebFetch": {"url"}, "WebSearch": {"query"},
 }
 
-// input returns the call's input with our field names. Other fields keep the agent's names.
-func (t *tool) input(name string) json.RawMessage {
+// input returns the call's input with our field names. Other fields keep the agent's names. before is the input that is
+// recorded already, or nil: its fields stay, except those that later messages about the call changed.
+func (t *tool) input(name string, before json.RawMessage) json.RawMessage {
+	var old map[string]any
+	raw := t.renamed(name)
+	if json.Unmarshal(before, &old) == nil {
+		for k, v := range old {
+			if _, set := raw[k]; !set {
+				raw[k] = v
+			}
+		}
+	}
+	t.fill(name, raw, before != nil)
+	// raw was decoded from JSON, so it can be encoded
+	out, _ := json.Marshal(raw)
+	return out
+}
+
+// renamed decodes the agent's input and gives its fields our names.
+func (t *tool) renamed(name string) map[string]any {
 	var raw map[string]any
 	if json.Unmarshal(t.Raw, &raw) != nil || raw == nil {
 		raw = map[string]any{}
@@ -220,6 +293,13 @@ func (t *tool) input(name string) json.RawMessage {
 			break
 		}
 	}
+	return raw
+}
+
+// fill adds fields that the input lacks from other parts of the call: its paths, its title, and the difference of a
+// file that it shows. If the call was recorded before, a difference that is new since then replaces the one in the
+// input.
+func (t *tool) fill(name string, raw map[string]any, recorded bool) {
 	set := func(field string, v any) {
 		if s, ok := raw[field].(string); !ok || s == "" {
 			raw[field] = v
@@ -233,20 +313,37 @@ func (t *tool) input(name string) json.RawMessage {
 	case "Bash":
 		set("command", t.First)
 	}
-	if t.New != nil {
-		switch name {
-		case "Write":
-			set("content", *t.New)
-		case "Edit":
-			set("new_string", *t.New)
-			if t.Old != nil {
-				set("old_string", *t.Old)
-			}
+	if t.New == nil {
+		return
+	}
+	parts := []json.RawMessage{json.RawMessage(*t.New)}
+	if t.Old != nil {
+		parts = append(parts, json.RawMessage(*t.Old))
+	}
+	sum := digest(parts)
+	if recorded && t.Diff != sum {
+		set = func(field string, v any) { raw[field] = v }
+	}
+	t.Diff = sum
+	switch name {
+	case "Write":
+		set("content", *t.New)
+	case "Edit":
+		set("new_string", *t.New)
+		if t.Old != nil {
+			set("old_string", *t.Old)
 		}
 	}
-	// raw was decoded from JSON, so it can be encoded
-	out, _ := json.Marshal(raw)
-	return out
+}
+
+// digest returns the SHA-256, in hexadecimal, of texts and of their lengths: where a text ends changes the digest.
+func digest(texts []json.RawMessage) string {
+	h := sha256.New()
+	for _, text := range texts {
+		fmt.Fprintf(h, "%d:", len(text))
+		h.Write(text)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // joined returns a command line for a command that came as a list of words.
@@ -286,18 +383,19 @@ func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
 		}
 	}
 	if !all {
-		// A path that is not text is judged as one that cannot be read: every rule for paths touches it.
+		// Some paths are not known. Judge the value true in place of a path: no rule can read it, so every rule for
+		// paths applies to it.
 		in, _ := json.Marshal(map[string]bool{field: true})
 		out = append(out, in)
 	}
 	return out
 }
 
-// paths returns the paths that a call names, each once: those that the agent lists as the call's locations, and those in
-// fields of the input whose name says that they hold one, such as paths, target_file, source and destination. all is false
-// if the call names more, or longer ones, than are judged.
+// paths returns the paths that a call names, each once: those that the agent lists as the call's locations, and those
+// in fields of the input whose name says that they hold one, such as paths, target_file, source and destination. all
+// is false if the call names maxPaths or more of them, or one that was too long to keep: then list may lack some.
 func (t *tool) paths(raw map[string]any) (list []string, all bool) {
-	named := tool{Paths: slices.Clone(t.Paths)}
+	named := tool{Paths: slices.Clone(t.Paths), Lost: t.Lost}
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
 		if !namesPath.MatchString(name) || namesText.MatchString(name) {
 			continue
@@ -308,13 +406,10 @@ func (t *tool) paths(raw map[string]any) (list []string, all bool) {
 		}
 		for _, v := range values {
 			p, _ := v.(string)
-			if len(p) > maxPath {
-				return named.Paths, false
-			}
 			named.path(p)
 		}
 	}
-	return named.Paths, len(named.Paths) < maxPaths
+	return named.Paths, !named.Lost && len(named.Paths) < maxPaths
 }
 
 // namesPath matches the names of input fields that hold paths, if namesText does not match them.

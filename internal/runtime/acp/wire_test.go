@@ -123,7 +123,7 @@ func TestToolsOfRealAgents(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.tool)
 		}
 		want, _ := json.Marshal(c.input)
-		if in := call.input(got); string(in) != string(want) {
+		if in := call.input(got, nil); string(in) != string(want) {
 			t.Errorf("%s: input %s, want %s", name, in, want)
 		}
 	}
@@ -135,7 +135,7 @@ func TestEveryFileIsDecided(t *testing.T) {
 	tc, _ := toolOf(json.RawMessage(`{"toolCallId":"t","kind":"edit","locations":[{"path":"/workspace/a"},{"path":"/workspace/b"}],"content":[{"type":"diff","path":"/workspace/c","newText":"x","oldText":"y"}]}`))
 	call.learn(tc)
 	name := call.named("agent")
-	input := call.input(name)
+	input := call.input(name, nil)
 	var got []string
 	for _, in := range append([]json.RawMessage{input}, call.more(name, input)...) {
 		var p struct {
@@ -200,7 +200,7 @@ func TestEveryNamedFileIsDecided(t *testing.T) {
 		var made tool
 		made.learn(update)
 		name := made.named("agent")
-		input := made.input(name)
+		input := made.input(name, nil)
 		got := policy.Allowed
 		for _, in := range append([]json.RawMessage{input}, made.more(name, input)...) {
 			d, err := engine.Decide(t.Context(), policy.Request{Mode: holdfast.ModeBypassPermissions, Tool: name, ReadOnly: policy.Reads(name), Input: in, Unscoped: true, Sandboxed: true})
@@ -310,6 +310,33 @@ func TestStateSurvives(t *testing.T) {
 	}
 }
 
+// TestLongCallsLeaveRoomInTheState: a state with long inputs stays one that a store takes, and the calls whose input it does
+// not hold are denied by the next server.
+func TestLongCallsLeaveRoomInTheState(t *testing.T) {
+	a := &agent{rec: resident.NewRecorder(nil, "t"), out: new(resident.Outbox)}
+	a.rec.State = holdfast.AgentState{Generation: 1}
+	a.data.Prompt = &prompt{Tools: []tool{{ID: "short", Raw: json.RawMessage(`{"command":"x"}`)}, {ID: "long", Raw: json.RawMessage(`{"command":"` + strings.Repeat("<", 100<<10) + `"}`)}}}
+	for i := range mostOpen {
+		a.data.Prompt.Tools = append(a.data.Prompt.Tools, tool{ID: fmt.Sprint(i), Paths: []string{strings.Repeat("p", maxPath)}})
+	}
+	row := a.snapshot(0)
+	if len(row.Data) > 256<<10 {
+		t.Errorf("a state of %d bytes", len(row.Data))
+	}
+	b := &agent{rec: resident.NewRecorder(nil, "t"), out: new(resident.Outbox)}
+	b.rec.State = row
+	if err := b.decode(); err != nil {
+		t.Fatal(err)
+	}
+	short, long, last := b.data.Prompt.Tools[0], b.data.Prompt.Tools[1], b.data.Prompt.Tools[mostOpen]
+	if !short.whole("Bash", short.Raw) || long.whole("Bash", nil) || a.data.Prompt.Tools[1].Cut {
+		t.Errorf("%+v %v", short, long.Cut)
+	}
+	if _, all := last.paths(nil); all {
+		t.Error("paths that the state does not hold are not missed")
+	}
+}
+
 // FuzzAgent: whatever an agent sends is parsed without a panic, and what comes out of
 // it is bounded and encodes.
 func FuzzAgent(f *testing.F) {
@@ -332,7 +359,7 @@ func FuzzAgent(f *testing.F) {
 		call.learn(c)
 		call.learn(c)
 		name := call.named("agent")
-		input := call.input(name)
+		input := call.input(name, nil)
 		if !json.Valid(input) || name == "" || len(name) > 256 {
 			t.Errorf("%q %s", name, input)
 		}

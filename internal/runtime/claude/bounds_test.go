@@ -106,6 +106,23 @@ func TestI19_AnswersThatNobodyReadAreBounded(t *testing.T) {
 	}
 }
 
+// TestI19_EarlyOutcomesAreBounded: an agent that reports outcomes of an answer that it never ends fails its turn.
+func TestI19_EarlyOutcomesAreBounded(t *testing.T) {
+	for _, text := range []string{"", strings.Repeat("x", 1<<20)} {
+		p := newTape("u").play(t)
+		p.say(t, opens)
+		p.say(t, wants, "u1", written("/f", 10))
+		line := `{"type":"user","message":{"content":[` + strings.Repeat(`{"type":"tool_result","tool_use_id":"u1"},`, 20_000) + `{"type":"tool_result","tool_use_id":"u1","content":"` + text + `"}]}}`
+		var err error
+		for i := 0; err == nil && i < 50; i++ {
+			err = p.read(t, []byte(line))
+		}
+		if !holdfast.IsKind(err, holdfast.KindTooLarge) {
+			t.Errorf("outcomes went on: %v", err)
+		}
+	}
+}
+
 // TestAMessageSentAheadIsSentAgain: the pipe breaks before it is known whether the CLI is
 // there. The next attachment sends the message again, behind the model.
 func TestAMessageSentAheadIsSentAgain(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// mcpServer is the MCP server's name for the CLI, which names the server's own tools mcp__holdfast__NAME.
+// mcpServer is the name of Holdfast's MCP server in the CLI, which names the tools of that server mcp__holdfast__NAME.
 const mcpServer = "holdfast"
 
-// server is the MCP server for the server's own tools. Each runs in this process, and only for a
+// server offers Holdfast's own tools to the CLI as an MCP server. A tool runs in this process, and only for a
 // tool use that was allowed and is in the log.
 type server struct {
 	host  runtime.Host
@@ -43,7 +43,7 @@ type params struct {
 func (s *server) message(ctx context.Context, id string, q *request) error {
 	m, err := jsonrpc.Parse(q.Message)
 	if q.Server != mcpServer {
-		err = errors.New("no such server")
+		err = errors.New("the MCP message is not for the MCP server " + mcpServer)
 	}
 	if err != nil {
 		s.inbox.answer(id, refuse(id, err.Error()))
@@ -103,8 +103,8 @@ func (s *server) list() []object {
 	return out
 }
 
-// call runs one of the server's tools. Before, the log holds the intent of its tool use and the
-// state holds the request; the result is in the log before it is sent (HZ-12).
+// call runs one of the server's tools. Before the tool runs, the log holds the intent of its tool use and
+// the state holds the request; the result is in the log before it is sent (HZ-12).
 func (s *server) call(ctx context.Context, id string, to jsonrpc.ID, p *params) error {
 	u := s.useOf(p.Meta.ToolUseID, "mcp__"+mcpServer+"__"+p.Name)
 	if s.inbox.has(id) {
@@ -134,8 +134,7 @@ func (s *server) call(ctx context.Context, id string, to jsonrpc.ID, p *params) 
 	return nil
 }
 
-// useOf returns the started tool use that a call belongs to, one of the main conversation or of
-// a sub-agent, or nil.
+// useOf returns the started tool use that a call belongs to, one of the main conversation or of a sub-agent, or nil.
 func (s *server) useOf(id, name string) *resident.Use {
 	fits := func(u *resident.Use) bool { return u != nil && u.Name == name && u.State == resident.Started }
 	if u := s.turn.Uses.Get(id); fits(u) {

@@ -12,7 +12,7 @@ import (
 )
 
 // errParked ends a run whose turn now waits for its provider.
-var errParked = errors.New("the turn is parked")
+var errParked = errors.New("the turn is parked until its model provider accepts requests again")
 
 // goOn is the message that tells an agent to continue its last answer, which was cut off.
 const goOn = "<system-reminder>Your last answer was cut off: the model's provider or the sandbox was not available for a while, and tool calls of that answer were not carried out. Go on with what the user asked for.</system-reminder>"

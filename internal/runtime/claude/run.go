@@ -22,9 +22,10 @@ const (
 	handshakeTime = 60 * time.Second
 	// haltTime is how long the CLI may take to stop after an interrupt.
 	haltTime = 5 * time.Second
-	// tailTime is how long the end of a turn waits until the mirrored transcript contains the last answer.
+	// tailTime is how long the end of a turn waits at most for the last answer in the mirrored transcript.
 	tailTime = 500 * time.Millisecond
-	// mostStarts is the most starts of the CLI in one turn.
+	// mostStarts is the most starts of the CLI in one turn, not counting a start whose transcript was refused or whose
+	// box was stopped.
 	mostStarts = 2
 )
 
@@ -55,7 +56,8 @@ type run struct {
 
 	// model is the CLI's model before a change that was sent while it was unknown whether the CLI runs.
 	model string
-	// awaited is the last line's uuid; the end of the turn waits until the mirrored transcript has that line.
+	// awaited is the uuid of the newest answer's last line: the end of the turn waits for it in the mirrored
+	// transcript.
 	awaited string
 	// over is the result line that ends the run; fail is the error that this line reports, or nil.
 	over *line
@@ -96,7 +98,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 }
 
 // errNoWarm is why Warm starts no agent: the history must be sent together with the first prompt.
-var errNoWarm = errors.New("the agent is not started ahead: its history must come with a prompt")
+var errNoWarm = errors.New("the agent is started only with its next prompt, because that prompt must contain its history")
 
 // Warm implements runtime.Warmer: it starts the CLI up to the end of the handshake.
 func (r *Runtime) Warm(ctx context.Context, t runtime.Turn, host runtime.Host) error {
@@ -154,7 +156,7 @@ func (x *run) begin() {
 	if all := x.turn.Account.Messages; len(all) > 0 {
 		m.From = all[0].Seq - 1
 	}
-	// The previous turn ended without a result: the CLI may still work on its messages.
+	// If the previous turn ended without a result, the CLI may still work on that turn's messages.
 	if x.letters.open() || x.inbox.opens() {
 		x.stale = "it was busy when the last turn ended"
 	}
@@ -271,8 +273,7 @@ func (x *run) tell(ctx context.Context) error {
 	return x.flush(ctx)
 }
 
-// prompts adds the messages that were not sent yet to the outbox, after a change of the model if
-// there is one.
+// prompts adds the messages that were not sent yet to the outbox, after a change of the model if there is one.
 func (x *run) prompts() error {
 	if err := x.setModel(); err != nil {
 		return err

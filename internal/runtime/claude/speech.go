@@ -17,15 +17,13 @@ import (
 )
 
 const (
-	// mostAnswer is the most bytes of the lines of one answer.
-	mostAnswer = 32 << 20
-	// wholeTime is the longest pause between the blocks of an answer that comes without stream
-	// events.
+	// mostAnswer is the most bytes of one answer: its lines, and early outcomes with emptyBlock more for each.
+	mostAnswer, emptyBlock = 32 << 20, 256
+	// wholeTime is the longest pause between the blocks of an answer that comes without stream events.
 	wholeTime = 200 * time.Millisecond
 )
 
-// speech handles what the CLI says in a turn: the answers of the model, the outcomes of tool
-// uses, and the lines of the transcript that hold them.
+// speech handles the model's answers, the outcomes of tool uses, and the mirrored transcript lines of a turn.
 type speech struct {
 	t       *runtime.Turn
 	host    runtime.Host
@@ -36,7 +34,7 @@ type speech struct {
 	flush   func(context.Context) error
 
 	asm assembler
-	// own is the text of the newest answer that the CLI gave itself, without a model.
+	// own is the text of the newest answer that the CLI wrote by itself, without a model.
 	own string
 	// shown is true if live readers got deltas of an answer that is not in the log.
 	shown bool
@@ -79,7 +77,7 @@ func (s *speech) streamed(ctx context.Context, l *line, at int64) error {
 	return s.answered(ctx, done)
 }
 
-// said handles a line with a block of a model's answer, or with an answer that the CLI gives itself.
+// said handles a line with a block of a model's answer, or with an answer that the CLI wrote by itself.
 func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
 	if l.Parent != "" || l.Agent != "" {
 		return nil
@@ -90,13 +88,17 @@ func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
 	done := s.asm.message(l, raw.At)
 	if o := s.asm.open; o != nil {
 		if o.bytes += len(raw.Text); o.bytes > mostAnswer {
-			return holdfast.Errorf(holdfast.KindTooLarge, op, "one answer of the agent is larger than %d bytes", mostAnswer)
+			return tooLarge()
 		}
 		if !o.streamed {
 			s.closeLater(o)
 		}
 	}
 	return s.answered(ctx, done)
+}
+
+func tooLarge() error {
+	return holdfast.Errorf(holdfast.KindTooLarge, op, "one answer of the agent is larger than %d bytes", mostAnswer)
 }
 
 // closeLater ends an answer that came without stream events if nothing follows within wholeTime,
@@ -171,6 +173,9 @@ func (s *speech) results(ctx context.Context, l *line) error {
 		}
 		if o := s.asm.open; agent == "" && o != nil && o.has(b.ToolUseID) {
 			// The CLI itself refused this call, and reports that before the answer is complete.
+			if o.bytes += len(b.Content) + emptyBlock; o.bytes > mostAnswer {
+				return tooLarge()
+			}
 			o.early = append(o.early, b)
 			continue
 		}
@@ -237,7 +242,7 @@ func (s *speech) mirror(l *line) {
 	}
 }
 
-// ownAnswer records an answer that the CLI gave itself, as to /context, without a model.
+// ownAnswer records an answer that the CLI wrote by itself, such as that to /context, without a model.
 func (s *speech) ownAnswer(text string) {
 	if s.turn.Account.Steps > 0 && s.own != text {
 		return

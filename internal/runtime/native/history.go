@@ -19,7 +19,7 @@ type history struct {
 	// items is the number of the conversation's items that were already converted.
 	items    int
 	messages []model.Message
-	// counted is the size of all messages but the last, because blocks may still be added to that.
+	// counted is the size of all messages but the last one, because blocks may still be added to the last one.
 	counted model.Counted
 	// open is the newest answer with tool uses; nil once a later message follows it.
 	open *step
@@ -28,11 +28,11 @@ type history struct {
 	// reminders are texts that go before the next message of the user.
 	reminders []string
 	// heard are texts of hooks that ran outside a turn; they go before the next message of the user, too.
-	// prompt is the event number of the newest message that began a turn.
-	heard  []string
-	prompt int64
+	heard []string
+	// told are the positions of the newest message that began a turn and of those that joined it since.
+	told []spot
 
-	// The other fields are about the newest turn.
+	// The fields turn, live, spoke, text and stop are about the newest turn.
 	turn holdfast.TurnID
 	live bool
 	// spoke is true if the newest answer of the turn has no tool uses.
@@ -40,6 +40,13 @@ type history struct {
 	text, stop string
 	// folder is the agent's folder, with the commands that messages may name.
 	folder *folder.Folder
+}
+
+// spot is the position of a message of the user among the messages for the model: the number of its event, and the
+// indexes of its message and of its block there.
+type spot struct {
+	seq            int64
+	message, block int
 }
 
 // step is an answer with tool uses: its blocks for the model, and its tool uses.
@@ -95,12 +102,12 @@ func (h *history) user(m *conversation.Message) {
 	}
 	h.close()
 	h.place(m.Seq)
-	h.say(text)
-	h.prompt = m.Seq
+	h.told = h.told[:0:0]
+	h.say(m.Seq, text)
 }
 
-// say adds a message of the user, after the pending reminders.
-func (h *history) say(text string) {
+// say adds the message of the user with an event number, after the pending reminders.
+func (h *history) say(seq int64, text string) {
 	for _, r := range h.reminders {
 		h.append(model.Block{Type: model.Text, Text: "<system-reminder>" + r + "</system-reminder>"})
 	}
@@ -108,6 +115,8 @@ func (h *history) say(text string) {
 	h.hear(h.heard)
 	h.heard = nil
 	h.append(model.Block{Type: model.Text, Text: text})
+	last := len(h.messages) - 1
+	h.told = append(h.told, spot{seq, last, len(h.messages[last].Blocks) - 1})
 }
 
 func (h *history) append(blocks ...model.Block) {
@@ -118,7 +127,7 @@ func (h *history) append(blocks ...model.Block) {
 func (h *history) place(upTo int64) {
 	n := 0
 	for n < len(h.steers) && h.steers[n].Seq <= upTo {
-		h.say(h.steers[n].Text)
+		h.say(h.steers[n].Seq, h.steers[n].Text)
 		n++
 	}
 	h.steers = slices.Delete(h.steers, 0, n)

@@ -10,21 +10,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
-// hook adds the texts of a hook's run: texts about a prompt to the prompt, texts about tool calls after their
-// results, and all others before the next message.
+// hook adds the texts of a hook's run: texts about a message of the user to that message, texts about tool calls after
+// their results, and all others before the next message.
 func (h *history) hook(a *conversation.Aside) {
 	ran := *a.Hook
 	texts := hook.Texts(ran)
 	switch {
+	case ran.MessageSeq != 0 && h.reprompt(ran):
 	case !h.live || a.Turn != h.turn:
 		h.later(texts)
-	case ran.MessageSeq != 0:
-		i := slices.IndexFunc(h.steers, func(j loop.Joined) bool { return j.Seq == ran.MessageSeq })
-		if i >= 0 {
-			h.steers[i].Text = hook.Prompted(h.steers[i].Text, ran)
-		} else if ran.MessageSeq == h.prompt {
-			h.reprompt(ran)
-		}
 	case h.open != nil:
 		h.open.hooked = append(h.open.hooked, texts...)
 	default:
@@ -32,17 +26,25 @@ func (h *history) hook(a *conversation.Aside) {
 	}
 }
 
-// reprompt replaces the text of the user's newest message by the one that hooks made of it. Blocks that an
-// earlier call of read returned are copied, not changed.
-func (h *history) reprompt(ran holdfast.HookRan) {
-	n := len(h.messages)
-	if n == 0 || h.messages[n-1].Role != model.User {
-		return
+// reprompt replaces the text of the user's message that a hook ran for by the one that the hook made of it. It returns
+// false if that message belongs to an earlier turn. Blocks that an earlier call of read returned are copied, not changed.
+func (h *history) reprompt(ran holdfast.HookRan) bool {
+	if i := slices.IndexFunc(h.steers, func(j loop.Joined) bool { return j.Seq == ran.MessageSeq }); i >= 0 {
+		h.steers[i].Text = hook.Prompted(h.steers[i].Text, ran)
+		return true
 	}
-	blocks := slices.Clone(h.messages[n-1].Blocks)
-	last := len(blocks) - 1
-	blocks[last].Text = hook.Prompted(blocks[last].Text, ran)
-	h.messages[n-1].Blocks = blocks
+	i := slices.IndexFunc(h.told, func(s spot) bool { return s.seq == ran.MessageSeq })
+	if i < 0 {
+		return false
+	}
+	m := &h.messages[h.told[i].message]
+	m.Blocks = slices.Clone(m.Blocks)
+	b := &m.Blocks[h.told[i].block]
+	b.Text = hook.Prompted(b.Text, ran)
+	if h.told[i].message < h.counted.Messages {
+		h.counted = model.Counted{} // the counted messages have another size now
+	}
+	return true
 }
 
 // hear adds texts of hooks to the end of the messages.

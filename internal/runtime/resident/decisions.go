@@ -8,7 +8,7 @@ import (
 )
 
 // errStopped is the error of Decisions.Call after the end of its run.
-var errStopped = errors.New("the run has ended")
+var errStopped = errors.New("the run of the turn has ended")
 
 // Then is the second half of a piece of work: a function that runs on the goroutine which reads the agent's output.
 type Then func(ctx context.Context) error
@@ -61,7 +61,7 @@ func (d *Decisions) Go(key string, do func() (Then, error)) {
 	})
 }
 
-// After sends then to the channel of Done after a delay.
+// After passes then to the channel of Done after a delay, unless Stop is called before.
 func (d *Decisions) After(wait time.Duration, then Then) {
 	d.wg.Go(func() {
 		t := time.NewTimer(wait)
@@ -81,8 +81,8 @@ func (d *Decisions) hand(to chan Then, then Then) {
 	}
 }
 
-// Call passes do to Apart, waits until it has run and returns its error. Work that was started
-// with Go may call it.
+// Call passes do to the channel of Apart, waits until do has run and returns its error. It returns another error if
+// Stop is called or ctx ends before. Work that was started with Go may use Call.
 func (d *Decisions) Call(ctx context.Context, do Then) error {
 	failed := make(chan error, 1)
 	d.hand(d.apart, func(ctx context.Context) error {

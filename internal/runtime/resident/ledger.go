@@ -17,17 +17,17 @@ type UseState int
 
 // The states of a tool use.
 const (
-	// Requested: the agent asked for it.
+	// Requested: the agent has asked for the tool use.
 	Requested UseState = iota + 1
-	// Started: it was allowed, and its intent is recorded.
+	// Started: the use was allowed, or ran without asking, and its intent is recorded.
 	Started
-	// Denied: it was not allowed, so it does not run.
+	// Denied: the use was not allowed, so the tool does not run.
 	Denied
-	// Answered: its outcome is recorded.
+	// Answered: the outcome of the use is recorded.
 	Answered
 )
 
-// Use is a tool use of the turn. Only its Ledger changes it, except for Input and Orphan.
+// Use is a tool use of the turn. Only its Ledger and Late change it, except that a runtime may set Input and Reason.
 type Use struct {
 	// ID is unique within the turn; Agent is the id of the sub-agent that made the tool use, empty
 	// for the main one.
@@ -40,8 +40,8 @@ type Use struct {
 	// Reason is why the use was denied.
 	Reason string
 	Began  time.Time
-	// Orphan is true if the agent ended before the use was decided on; Decision is the decision that
-	// was made nevertheless, nil if there is none.
+	// Orphan is true if the use was canceled before it was decided on, such as when the agent ended; Decision is the
+	// decision that was made nevertheless, nil if there is none.
 	Orphan   bool
 	Decision *policy.Decision
 	// Result is the outcome, nil until the use has finished.
@@ -72,8 +72,8 @@ func UseID(agent, id string) string {
 	return agent + agentMark + id
 }
 
-// Ledger holds the tool uses of one turn. It passes each step of a use to record as an event,
-// and lets no use take a step twice. Make one with NewLedger.
+// Ledger holds the tool uses of one turn. It passes each step of a use as an event to the function that
+// NewLedger got. Make one with NewLedger.
 type Ledger struct {
 	record func(holdfast.EventType, any)
 	now    func() time.Time
@@ -95,7 +95,7 @@ func (l *Ledger) Get(id string) *Use { return l.uses[id] }
 // All returns the uses in the order of their requests.
 func (l *Ledger) All() []*Use { return l.order }
 
-// Inputs returns the size of all inputs in bytes.
+// Inputs returns the size, in bytes, of all inputs that uses of the turn have had.
 func (l *Ledger) Inputs() int { return l.inputs }
 
 // Began reports whether any tool was started in this turn.
@@ -180,6 +180,12 @@ func (l *Ledger) Request(id, name string, input json.RawMessage) *Use {
 	return l.Know(d)
 }
 
+// Change gives a use another input, which a later request of the agent has.
+func (l *Ledger) Change(u *Use, input json.RawMessage) {
+	u.Input = input
+	l.inputs += len(input)
+}
+
 func (u *Use) decided(d policy.Decision) holdfast.ToolDecision {
 	return holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: policy.InputHash(u.Input), By: d.By, Rule: d.Rule}
 }
@@ -191,8 +197,8 @@ func (u *Use) Late(d policy.Decision, err error) {
 	}
 }
 
-// Before returns an Orphan that asked for the same call as u; nil if there is none. It clears the field Orphan, so
-// that it returns each only once. So a person who was asked about the first call is not asked again about u.
+// Before returns an Orphan that asked for the same call as u; nil if there is none. It clears the Orphan's field Orphan,
+// so that it returns each use once. So a person who was asked about the first call is not asked again about u.
 func (l *Ledger) Before(u *Use) *Use {
 	for _, o := range l.order {
 		if o.Orphan && o.Name == u.Name && o.Agent == u.Agent && SameJSON(o.Input, u.Input) {
@@ -223,8 +229,8 @@ func (l *Ledger) Allow(u *Use, d policy.Decision, call holdfast.CallID, box hold
 	l.Start(u, call, box, boot)
 }
 
-// Start records that a use runs. If no permission was asked for, this is the use's only record
-// of a decision.
+// Start records that a use runs. For a use that ran without a permission request, the log has tool.started but no
+// tool.allowed.
 func (l *Ledger) Start(u *Use, call holdfast.CallID, box holdfast.BoxID, boot string) {
 	l.record(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: u.ID, Call: call, Box: box, Boot: boot})
 	u.State, u.Call, u.Began, l.began = Started, call, l.now(), true

@@ -16,7 +16,7 @@ import (
 const (
 	// steerEvery is the interval at which a run asks for messages that joined the turn.
 	steerEvery = 100 * time.Millisecond
-	// batch is the most lines that share a commit.
+	// batch is the most lines after a first one that share its commit.
 	batch = 256
 	// quietTime is how long an agent must have been silent before the run detaches from it to wait
 	// for a decision; waitEvery is the interval at which the run then looks for messages.
@@ -64,7 +64,7 @@ type Host interface {
 // Run carries out one turn on an agent in a box. A Dialect works with its parts. Make one with
 // New, call LoadState and LoadLog, then Drive. Only one goroutine may use it.
 type Run struct {
-	// Box and Link are those of the current attachment, nil before the first one.
+	// Box and Link are those of the newest attachment; nil before the first one, and while the run waits without one.
 	Box  *sandbox.Box
 	Link *Link
 
@@ -133,9 +133,10 @@ func Current(states []holdfast.AgentState, runtime string) *holdfast.AgentState 
 }
 
 // LoadLog reads the events of the turn after an event number. If the turn is not running
-// according to the log, that is an internal error. With parts, an answer that comes while tool
-// uses are open continues the previous answer.
+// according to the log, it returns KindInternal. If parts is true, an answer that comes while tool
+// uses are open is the rest of the previous answer.
 func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
+	outer := ctx
 	ctx, cancel := late(ctx)
 	defer cancel()
 	for ev, err := range r.host.Log(ctx, after) {
@@ -150,7 +151,7 @@ func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
 			continue
 		}
 		if ev.Agent != "" {
-			continue // an event of a child agent
+			continue // skip an event of a child agent
 		}
 		if err := errors.Join(r.Account.Fold(ev, parts && r.Uses.Open()), r.Uses.Fold(ev)); err != nil {
 			return err
@@ -158,6 +159,20 @@ func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
 	}
 	if r.turn != "" && (!r.Account.Live || r.Account.Ended) {
 		return holdfast.Errorf(holdfast.KindInternal, r.cfg.Op, "turn %s is not running, according to the session's log", holdfast.Quote(string(r.turn)))
+	}
+	return r.rejoin(outer)
+}
+
+// rejoin fetches the messages that joined the turn from the host, in the place of those from the log: a message
+// may have been recorded after hooks ran the last time, and Steered runs them. If ctx ends meanwhile, these
+// messages stay out, because the turn ends.
+func (r *Run) rejoin(ctx context.Context) error {
+	if len(r.Account.Messages) < 2 {
+		return nil
+	}
+	r.Account.Messages = r.Account.Messages[:1]
+	if err := r.Steer(ctx); err != nil && ctx.Err() == nil {
+		return err
 	}
 	return nil
 }
@@ -171,8 +186,9 @@ func late(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lateTime)
 }
 
-// Drive continues the turn until it is over, with as many processes as that takes. Afterwards it
-// detaches from the agent, which runs on.
+// Drive continues the turn until it is over, with several processes of the agent one after another if needed.
+// Afterwards it detaches from the agent. An agent that has answered runs on; one that is still busy with a failed or
+// cancelled turn is ended.
 func (r *Run) Drive(ctx context.Context, d Dialect) error {
 	inner, stop := r.begin(ctx)
 	defer stop()

@@ -85,7 +85,7 @@ func (w *World) again(cfg Config, id holdfast.TurnID) {
 	}
 	w.wantText(ran.Result, "done")
 	if ran.Result.Steps != 4 {
-		w.T.Errorf("%d steps in all", ran.Result.Steps)
+		w.T.Errorf("the whole turn took %d model calls, want 4", ran.Result.Steps)
 	}
 	w.End(id, holdfast.EventTurnCompleted, ran.Result.Final...)
 	h.Close()
@@ -93,7 +93,7 @@ func (w *World) again(cfg Config, id holdfast.TurnID) {
 }
 
 // testCrashWithTheBox kills the box together with the server, at every point. The outcomes of
-// the calls that ran are unknown, and no others.
+// the calls that were in progress are unknown, and no others.
 func testCrashWithTheBox(t *testing.T, cfg Config) {
 	for _, p := range points(t, cfg) {
 		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
@@ -176,8 +176,8 @@ func testReissueNotice(t *testing.T, cfg Config) {
 	}
 }
 
-// testAnyPrefixGoesOn cuts the log after each of its events, also in the middle of a record of several, and
-// removes the box. From each such log the turn must still come to its end, with every tool use answered and
+// testAnyPrefixGoesOn cuts the log after each of its events but the first, also in the middle of a record of several,
+// and removes the box. From each such log the turn must still come to its end, with every tool use answered and
 // no call made again.
 func testAnyPrefixGoesOn(t *testing.T, cfg Config) {
 	whole := cfg.NewWorld(t)

@@ -16,26 +16,26 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Point is a place in the code where a server can die. For the two names of a Record, N counts
-// the server's records from 0; for another name, which is a kill point of Host.At, N counts its
-// marks from 0.
+// Point is a place in the code where a server can die. If Name is BeforeRecord or AfterRecord, N counts the server's
+// calls of Host.Keep from 0. Any other Name is a kill point of Host.At, and N counts the calls of At with this name
+// from 0.
 type Point struct {
 	Name string
 	N    int
 }
 
-// The names of the points before and after the transaction of a Record.
+// The names of the points before and after the transaction of Host.Keep.
 const (
 	BeforeRecord = "before-record"
 	AfterRecord  = "after-record"
 )
 
-// Host is one run of a server with one turn. It implements runtime.Host.
+// Host is one run of a server, as a runtime sees it in a turn. It implements runtime.Host.
 type Host struct {
 	w     *World
 	token uint64
 
-	// OnAt is called at each kill point, OnRecord before each record, OnDelta for each delta; each may be nil.
+	// OnAt is called at each kill point, OnRecord before each record, OnDelta for each delta; any of them may be nil.
 	OnAt     func(point string)
 	OnRecord func([]journal.Draft) error
 	OnDelta  func(typ holdfast.EventType, data any)
@@ -47,7 +47,7 @@ type Host struct {
 	dead    bool
 	records int
 	marks   map[string]int
-	// Points are the points that were passed.
+	// Points are the points that the server has passed so far.
 	Points []Point
 	Deltas []holdfast.EventType
 }
@@ -76,8 +76,8 @@ func (h *Host) Close() {
 	}
 }
 
-// Kill ends the server as SIGKILL does: nothing is recorded after it. If the calling goroutine
-// runs a Runtime, the goroutine ends, too.
+// Kill ends the server as SIGKILL does: nothing is recorded after it. A goroutine that
+// runs a Runtime ends when it next calls a method such as Keep, Log, At or Decide.
 func (h *Host) Kill() {
 	h.mu.Lock()
 	h.dead = true
@@ -96,7 +96,7 @@ func (h *Host) died() {
 	}
 }
 
-// pass records that a point is passed, and kills the server if it is Die.
+// pass records that a point is passed, and kills the server if the point is h.Die.
 func (h *Host) pass(name string, n int) {
 	h.mu.Lock()
 	p := Point{name, n}
@@ -176,7 +176,7 @@ func (h *Host) Steered(_ context.Context, after int64) ([]holdfast.Event, error)
 	}), nil
 }
 
-var errDead = errors.New("this server is dead")
+var errDead = errors.New("the test has killed this server")
 
 // Box implements runtime.Host.
 func (h *Host) Box(ctx context.Context) (*sandbox.Box, error) { return h.connected(ctx, true) }
@@ -265,7 +265,7 @@ func (h *Host) At(point string) {
 	h.pass(point, n)
 }
 
-// Turn returns the turn of one Run in this world.
+// Turn returns the Turn with which the turn id runs in this world; again is its field Again.
 func (w *World) Turn(id holdfast.TurnID, again bool) runtime.Turn {
 	return runtime.Turn{Session: w.Session, Place: runtime.Box, ID: id, Instructions: "Be brief.", Again: again}
 }

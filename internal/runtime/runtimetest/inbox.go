@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// on makes h call do once, on a new goroutine, when an event of this type is recorded.
+// on makes h call do once, on a new goroutine, when an event of this type is about to be recorded.
 func (h *Host) on(typ holdfast.EventType, do func()) {
 	done := false
 	h.OnRecord = func(drafts []journal.Draft) error {
@@ -27,8 +27,8 @@ func (h *Host) on(typ holdfast.EventType, do func()) {
 	}
 }
 
-// testInterruptEnds checks that after an interrupt the agent still runs, but the tool that it
-// ran does not.
+// testInterruptEnds checks that an interrupt ends the tool that an agent in the box runs, and
+// that the next turn works.
 func testInterruptEnds(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)
@@ -71,7 +71,7 @@ func (w *World) ends(h *Host, word string) {
 	})
 }
 
-// testCutOffEnds checks that an agent that a previous server left working is ended, with what it runs.
+// testCutOffEnds checks that an interrupt at the next server ends the tools of an agent that a killed server left.
 func testCutOffEnds(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()
@@ -96,7 +96,7 @@ func testCutOffEnds(t *testing.T, cfg Config) {
 	w.wantText(w.do(cfg.New(t), script(`[{"say":"usable"}]`)), "usable")
 }
 
-// testJoins checks that the agent receives a message that arrives while a tool runs within the turn.
+// testJoins checks that a message that arrives while a tool runs reaches the agent within the same turn.
 func testJoins(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)
@@ -146,11 +146,11 @@ func memory(n int, first, last string) string {
 func (w *World) remembers(r runtime.Runtime, n int, first, text string) {
 	w.T.Helper()
 	if said := w.do(r, text).Text; !strings.HasPrefix(said, memory(n, first, text)) {
-		w.T.Errorf("the model said %s, want %s", said, memory(n, first, text))
+		w.T.Errorf("the model's answer is %s, want %s", said, memory(n, first, text))
 	}
 }
 
-// receipt returns the newest receipt of an agent's start.
+// receipt returns the newest event agent.started.
 func (w *World) receipt() holdfast.AgentStarted {
 	w.T.Helper()
 	all := Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted)
@@ -172,7 +172,7 @@ func (w *World) starts() int {
 	return n
 }
 
-// some returns at most n of the points, evenly spread, including the first and the last.
+// some returns n evenly spread points, with the first and the last; all points if there are at most n, or if n <= 1.
 func some(points []Point, n int) []Point {
 	if n <= 1 || len(points) <= n {
 		return points
@@ -184,7 +184,7 @@ func some(points []Point, n int) []Point {
 	return out
 }
 
-// testServerDies kills the server at its records, while the box and the agent live.
+// testServerDies kills the server at the points that it passes, see Config.Points, while the box and the agent live.
 func testServerDies(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()

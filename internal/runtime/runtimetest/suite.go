@@ -67,7 +67,7 @@ func (w *World) lines(name string) []string {
 func (w *World) wantText(res runtime.Result, want string) {
 	w.T.Helper()
 	if res.Text != want {
-		w.T.Errorf("the turn said %q, want %q", res.Text, want)
+		w.T.Errorf("the turn's result has the text %q, want %q", res.Text, want)
 	}
 }
 
@@ -220,7 +220,7 @@ func testReleaseAfterCommit(t *testing.T, cfg Config) {
 	})
 }
 
-// Eventually polls a condition.
+// Eventually checks a condition again and again until it holds.
 func Eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -241,8 +241,8 @@ func testDenies(t *testing.T, cfg Config) {
 	w.Session.Mode = holdfast.ModePlan
 	steps, denials := bash("echo x >> a.txt"), 1
 	if !cfg.InBox {
-		// Only the loop in the server gets a tool that does not exist: an agent in the box asks only for
-		// tools that it is offered.
+		// Only for a loop in the server, the model also calls a tool that does not exist: an agent in the box
+		// asks the server only about tools that exist.
 		steps, denials = steps+`,{"tool":"NoSuchTool"}`, 2
 	}
 	w.wantText(w.do(cfg.New(t), script(`[%s,{"say":"done"}]`, steps)), "done")
@@ -269,7 +269,7 @@ func testFails(t *testing.T, cfg Config) {
 	w.wantText(w.do(r, script(`[{"say":"usable"}]`)), "usable")
 }
 
-var errStop = errors.New("the user said stop")
+var errStop = errors.New("the user interrupted the turn")
 
 func testInterruptKills(t *testing.T, cfg Config) {
 	if cfg.InBox {
@@ -302,7 +302,7 @@ func testInterruptKills(t *testing.T, cfg Config) {
 	w.wantText(w.do(r, script(`[{"say":"usable"}]`)), "usable")
 }
 
-// noProcess waits until no process runs in the box.
+// noProcess waits until no process of a tool call runs in the box.
 func (w *World) noProcess(h *Host) {
 	w.T.Helper()
 	box, err := h.Box(w.ctx())

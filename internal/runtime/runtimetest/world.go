@@ -115,7 +115,7 @@ func (w *World) keep(states []holdfast.AgentState, drafts ...journal.Draft) []ho
 	w.log = append(w.log, out...)
 	for _, s := range states {
 		if s.Generation < 1 || s.Generation > int64(len(w.states))+1 {
-			w.T.Errorf("agent state %d follows %d", s.Generation, len(w.states))
+			w.T.Errorf("an agent state has generation %d, but the newest generation is %d", s.Generation, len(w.states))
 			continue
 		}
 		s.Upto = min(s.Upto, int64(len(w.log)))
@@ -257,24 +257,24 @@ func (w *World) CheckAnswered() {
 		switch e.Type {
 		case holdfast.EventToolRequested:
 			if _, twice := answers[p.Use]; twice {
-				w.T.Errorf("use %s was requested twice", p.Use)
+				w.T.Errorf("the tool use %s was requested twice", p.Use)
 			}
 			answers[p.Use] = 0
 		case holdfast.EventToolStarted:
 			if intents[p.Call] {
-				w.T.Errorf("call %s was started twice", p.Call)
+				w.T.Errorf("the tool call %s was started twice", p.Call)
 			}
 			intents[p.Call] = true
 		default:
 			answers[p.Use]++
 			if p.Call != "" && !intents[p.Call] {
-				w.T.Errorf("call %s has an outcome and no intent", p.Call)
+				w.T.Errorf("the tool call %s has an outcome, but the log has no tool.started for it", p.Call)
 			}
 		}
 	}
 	for use, n := range answers {
 		if n != 1 {
-			w.T.Errorf("use %s has %d answers", use, n)
+			w.T.Errorf("the tool use %s has %d outcomes in the log, want 1", use, n)
 		}
 	}
 }

@@ -9,6 +9,8 @@ text() { update "{\"sessionUpdate\":\"agent_message_chunk\",\"messageId\":\"m\",
 call() { update "{\"sessionUpdate\":\"tool_call\",\"toolCallId\":\"$1\",\"title\":\"bash\",\"kind\":\"execute\",\"status\":\"pending\",\"rawInput\":{\"command\":\"$2\"}}"; }
 over() { update "{\"sessionUpdate\":\"tool_call_update\",\"toolCallId\":\"$1\",\"status\":\"${2:-completed}\",\"rawOutput\":\"out of $1\"}"; }
 ask() { say "{\"jsonrpc\":\"2.0\",\"id\":\"p-$1\",\"method\":\"session/request_permission\",\"params\":{\"sessionId\":\"sess\",\"toolCall\":{\"toolCallId\":\"$1\"},\"options\":[${2:-{\"optionId\":\"y\",\"kind\":\"allow_once\"\},{\"optionId\":\"n\",\"kind\":\"reject_once\"\}}]}}"; }
+askfor() { say "{\"jsonrpc\":\"2.0\",\"id\":\"p-$1\",\"method\":\"session/request_permission\",\"params\":{\"sessionId\":\"sess\",\"toolCall\":{\"toolCallId\":\"$2\",$3},\"options\":[{\"optionId\":\"y\",\"kind\":\"allow_once\"},{\"optionId\":\"n\",\"kind\":\"reject_once\"}]}}"; }
+edit() { echo "\"kind\":\"edit\",\"title\":\"edit\",\"rawInput\":{\"file_path\":\"/workspace/$1\",\"old_string\":\"a\",\"new_string\":\"b\"}"; }
 count() { cat "$KEPT/count" 2>/dev/null || echo 0; }
 did() { mkdir -p "$KEPT"; echo $(($(count) + 1)) >"$KEPT/count"; }
 
@@ -45,6 +47,16 @@ while IFS= read -r line; do
 		printf '%s\n' "$line" >>/workspace/prompts
 		running=$id
 		case ${line##*conversation_history} in
+		*FURTHER*) askfor 1 t1 "$(edit a)"; IFS= read -r r; printf '%s\n' "$r" >>/workspace/answered
+			for more in "$(edit a)" '"locations":[{"path":"/workspace/b"}]' '"rawInput":{"path":"/workspace/c"}' '"content":[{"type":"diff","path":"/workspace/a","oldText":"a","newText":"secret"}]'; do
+				askfor 2 t1 "$more"; IFS= read -r r; printf '%s\n' "$r" >>/workspace/answered
+			done
+			over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
+		*MEANWHILE*) askfor 1 t1 "$(edit a)"; while [ ! -e /workspace/deciding ]; do sleep 0.02; done
+			update '{"sessionUpdate":"tool_call_update","toolCallId":"t1","locations":[{"path":"/workspace/b"}]}'; text seen
+			IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; over t1 failed; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
+		*WORDY*) [[ $line =~ WORDY\ ([0-9]+) ]]; call t1 "$(head -c ${BASH_REMATCH[1]} /dev/zero | tr '\0' x); rm all"; ask t1; IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
+		*CROWD*) for ((i = 0; i < 1100; i++)); do update "{\"sessionUpdate\":\"tool_call\",\"toolCallId\":\"c$i\",\"title\":\"x\"}"; done; IFS= read -r r ;;
 		*FUTURE*) for i in 1 2 3 4 5 6 7 8 9 10 11 12; do update '{"sessionUpdate":"from_the_future","n":'$i'}'; done
 			update '{"sessionUpdate":"usage_update"}'; text fine; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*GARBAGE*) say 'Debugger listening on ws://'; say '{"jsonrpc":'; say '[]'; say '{}'; say ''; text fine; did; answer "$id" '{"stopReason":"end_turn"}' ;;
