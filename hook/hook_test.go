@@ -401,3 +401,29 @@ func TestEventsAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestACutOffPromptIsRefused: a hook that the end of the turn cut off has not seen the message, so the message is
+// withheld. A hook that fails by itself lets it pass.
+func TestACutOffPromptIsRefused(t *testing.T) {
+	for event, want := range map[hook.Event]bool{hook.UserPromptSubmit: true, hook.PostToolUse: false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var r hook.Registry
+		if _, err := r.Register(hook.Definition{Event: event, Func: func(ctx context.Context, _ hook.Input) (*hook.Output, error) {
+			cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if res := r.Run(ctx, hook.Input{Event: event}, hook.Places{}); res.Blocked() != want {
+			t.Errorf("%s, cut off: %+v", event, res)
+		}
+		if _, err := r.Register(hook.Definition{Event: hook.Setup, Func: func(context.Context, hook.Input) (*hook.Output, error) { return nil, context.Canceled }}); err != nil {
+			t.Fatal(err)
+		}
+		if res := r.Run(t.Context(), hook.Input{Event: hook.Setup}, hook.Places{}); res.Blocked() {
+			t.Errorf("a failed hook blocks: %+v", res)
+		}
+	}
+}

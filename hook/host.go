@@ -15,11 +15,11 @@ import (
 )
 
 // Host runs commands of hooks on the host, as the user that the program runs as. Each command
-// has its own process group, which is killed when the command ends. Host does not remember
-// calls: after a crash a command may run a second time.
+// has its own process group, which is killed when the command ends, takes too long or writes too
+// much. Host does not remember calls: after a crash a command may run a second time.
 type Host struct {
-	// Environ is the program's environment. Commands inherit the variables that
-	// sandbox.Inherits names, and HOME and TMPDIR.
+	// Environ is the program's environment. Commands inherit only HOME, TMPDIR and the variables
+	// for which sandbox.Inherits returns true.
 	Environ []string
 	// Dir is the working directory of the commands; required. Agents should have no access to
 	// it.
@@ -84,7 +84,7 @@ func (h Host) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	var other *exec.ExitError
 	if err != nil && !errors.As(err, &other) && !errors.Is(err, exec.ErrWaitDelay) && !errors.Is(err, syscall.EPIPE) && exit.Code == 0 && exit.Signal == "" {
-		return exit, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return exit, holdfast.Errorf(holdfast.KindUnavailable, op, "the streams of the hook's command could not be read or written: %w", err)
 	}
 	return exit, nil
 }

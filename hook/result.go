@@ -85,10 +85,13 @@ var inert = strings.NewReplacer("<", "‹", ">", "›")
 // Withheld replaces a message of the user that a hook refused, in the model's conversation.
 const Withheld = "<system-reminder>The user said something here that a hook withheld.</system-reminder>"
 
+// Withholds reports whether a hook's run for a message of the user withholds that message from the model.
+func Withholds(ran holdfast.HookRan) bool { return ran.Decision == decisionName(policy.Denied) }
+
 // Prompted returns the text that the model gets for a message of the user on which a hook ran:
 // the text, or Withheld if the hook refused it, followed by the hook's texts.
 func Prompted(text string, ran holdfast.HookRan) string {
-	if ran.Decision == decisionName(policy.Denied) {
+	if Withholds(ran) {
 		text = Withheld
 	}
 	return strings.Join(append([]string{text}, Texts(ran)...), "\n")

@@ -80,7 +80,7 @@ type Ran struct {
 
 // Run runs hooks in order and merges their results. Each hook gets the input as the hooks before
 // it rewrote it; no hook prevents others from running. When ctx ends the remaining hooks are not
-// run and count as failed, which is a denial for those with FailClosed.
+// run and count as failed, which is a denial for those with FailClosed and for userPromptSubmit.
 func Run(ctx context.Context, hooks []*Hook, in Input, at Places) Result {
 	var res Result
 	if at.Now == nil {
@@ -120,8 +120,9 @@ func (h *Hook) run(ctx context.Context, in Input, at Places, call holdfast.CallI
 		ran.Reason = out.Reason
 	}
 	if ran.Outcome != OutcomeOK {
-		// The answer of a failed hook is ignored; if it has FailClosed, the failure is a denial.
-		if h.def.FailClosed {
+		// The answer of a failed hook is ignored. The failure is a denial if the hook has FailClosed, and if the end of
+		// ctx cut off a hook about a message of the user: no model may get a message that no hook has seen.
+		if h.def.FailClosed || in.Event == UserPromptSubmit && ctx.Err() != nil {
 			ran.Decision = decisionName(policy.Denied)
 		}
 		return ran

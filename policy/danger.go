@@ -55,7 +55,7 @@ func dangerous(c *call) string {
 		p, ok := c.filePath()
 		switch {
 		case !ok:
-			return "it names no file"
+			return "the call names no file"
 		case !inWorkspace(c):
 			return p + " lies outside of the workspace"
 		}
@@ -78,7 +78,7 @@ func dangerous(c *call) string {
 
 func (d *danger) command(c *call) string {
 	if !c.readable {
-		return "it names no command"
+		return "the command of the call cannot be read"
 	}
 	an, err := c.analysis()
 	switch {

@@ -195,11 +195,11 @@ func (e *Engine) Decide(ctx context.Context, req Request) (Decision, error) {
 	return d, err
 }
 
-// Explain decides a call like Decide and also returns the trace. The order is fixed: hooks,
-// deny rules, ask rules, sandbox, callback, allow rules, mode, granted rules, approver. A
-// call that hooks allow still has to pass the rules and the sandbox; if a hook answers ask,
-// the call requires approval unless the rules or the sandbox deny it. A rewritten input is
-// checked against rules and sandbox again.
+// Explain decides a call like Decide and also returns the trace. The order is fixed: hooks, bounds, unreadable
+// settings, deny rules, agent directories, denials of the sandbox, ask rules, automatic approval by the sandbox,
+// callback, allow rules, mode, granted rules, approver. A call that hooks allow still has to pass the stages up to the
+// sandbox; if a hook answers ask, the call requires approval unless one of these stages denies it. A rewritten input is
+// checked by these stages again.
 func (e *Engine) Explain(ctx context.Context, req Request) (Decision, Trace, error) {
 	return e.explain(ctx, req, true)
 }
@@ -332,9 +332,9 @@ func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, err
 	})
 }
 
-// approve asks the approver about the call as it would run, unless a granted rule allows it.
-// Without an approver the call is denied. If disturb is false nobody is asked, and the
-// verdict remains Asked.
+// approve asks the approver about the call as it would run, unless a granted rule allows the call; if only the mode
+// asks, an allow rule does, too. Without an approver, and in mode dontAsk, the call is denied. If disturb is false
+// nobody is asked, and the verdict remains Asked.
 func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Trace, disturb bool) (Decision, error) {
 	if asked.Input != nil {
 		req.Input = asked.Input
@@ -466,7 +466,7 @@ func (s *sandboxed) holds(c *call) Decision {
 		}
 	}
 	if !c.readable {
-		return deny("sandbox", "the input cannot be read")
+		return deny("sandbox", "the input of the call cannot be read")
 	}
 	v := check.Verdict{Allowed: true}
 	switch c.tool.Subject {

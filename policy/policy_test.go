@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -317,6 +318,48 @@ func TestApprover(t *testing.T) {
 		}
 		if decide(t, e, bash(holdfast.ModeDefault, "sudo ls")); asked != 1 {
 			t.Error("somebody was asked about what a rule denies")
+		}
+	}
+}
+
+// TestRecheck: rules that came after a decision turn it into a denial if they deny the call, or the input that the
+// decision put in its place; nobody is asked again.
+func TestRecheck(t *testing.T) {
+	e := engine(t, policy.Config{
+		Rules: rules(t, []string{"Bash(ls)"}, []string{"Bash(curl *)"}, []string{"Bash(sudo *)"}),
+		Approver: approver(func(context.Context, policy.Request, policy.Decision) (policy.Decision, error) {
+			t.Error("a person was asked")
+			return policy.Deny("no"), nil
+		}),
+		Callback: policy.Func(func(context.Context, policy.Request) (policy.Decision, error) {
+			t.Error("the callback was asked")
+			return policy.Deny("no"), nil
+		}),
+	})
+	updates := []policy.Update{{}}
+	allowed := policy.Decision{Verdict: policy.Allowed, By: "ada", Updates: updates}
+	for _, c := range []struct {
+		command, put, rule string
+		d                  policy.Decision
+	}{
+		{command: "ls", d: allowed},
+		{command: "rm x", d: allowed},
+		{command: "curl x", d: allowed},
+		{command: "sudo ls", d: allowed, rule: "Bash(sudo *)"},
+		{command: "sudo ls", put: "ls", d: allowed},
+		{command: "ls", put: "sudo ls", d: allowed, rule: "Bash(sudo *)"},
+		{command: "sudo ls", d: policy.Deny("no")},
+	} {
+		if c.put != "" {
+			c.d.Input = bash("", c.put).Input
+		}
+		got, err := e.Recheck(t.Context(), bash(holdfast.ModeDefault, c.command), c.d)
+		want := c.d
+		if c.rule != "" {
+			want.Verdict, want.By, want.Rule, want.Reason = policy.Denied, got.By, c.rule, got.Reason
+		}
+		if !reflect.DeepEqual(got, want) || err != nil {
+			t.Errorf("%q put %q: %+v, %v, want %+v", c.command, c.put, got, err, want)
 		}
 	}
 }

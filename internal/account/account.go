@@ -1,8 +1,9 @@
 // Package account adds up the usage of a running turn and keeps it within its budgets: tokens,
 // cost, model calls and time.
 //
-// The engine imports it; it imports the vocabulary and conversation. Invariant (HZ-24): the calls
-// that it admits never add up to more than a budget, whatever usage models report.
+// The engine imports it; it imports the vocabulary and conversation. Invariant (HZ-24): a model call is
+// admitted only if the usage so far, all open reservations and its own reservation together stay within
+// each budget of tokens, cost and calls, and if the time of each budget is not over.
 package account
 
 import (
@@ -28,7 +29,9 @@ type Account struct {
 	// session and turn are the budgets; nil means none.
 	session, turn *holdfast.Budget
 	used          holdfast.Spent
-	reserved      holdfast.Usage
+	// reserved is the sum of the open reservations, open their number.
+	reserved holdfast.Usage
+	open     int64
 	// parked is how long the turn has waited for its provider or for people; until is when its
 	// current wait for the provider is over, zero if it does not wait.
 	parked time.Duration
@@ -65,8 +68,9 @@ func (a *Account) Bounded() bool {
 	return a.session != nil || a.turn != nil
 }
 
-// Reserve reserves the most that a model call may use, which other calls then cannot use, or
-// refuses the call. settle is called once, with the actual usage and whether the call was answered.
+// Reserve reserves the most tokens and cost that a model call may use, and the call itself, which other calls
+// then cannot use, or refuses the call. Time is not reserved: a call may begin until the time of a budget is
+// over. The caller calls settle once, with the actual usage and whether the call was answered.
 func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,12 +96,14 @@ func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool
 		}
 	}
 	a.reserved = a.reserved.Add(most)
+	a.open++
 	var once sync.Once
 	return func(used holdfast.Usage, answered bool) {
 		once.Do(func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.reserved = a.reserved.Less(most)
+			a.open--
 			a.used.Usage = a.used.Add(holdfast.Spent{Usage: used}).Usage
 			if answered {
 				a.used.Calls++
@@ -106,11 +112,11 @@ func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool
 	}, nil
 }
 
-// within returns an error if the spent usage, the open reservations and the new call together
-// exceed a budget; a.mu is held.
+// within returns an error if the spent usage, the open reservations and the new call together exceed a budget, if its
+// time is over, or if it limits the cost of a model without a known price. The caller holds a.mu.
 func (a *Account) within(of string, b holdfast.Budget, spent holdfast.Spent, most holdfast.Usage) error {
-	if of == "turn" && b.Turns > 0 && spent.Calls >= b.Turns {
-		return Over(a.id, of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
+	if calls := spent.Calls + a.open; of == "turn" && b.Turns > 0 && calls >= b.Turns {
+		return Over(a.id, of, "turns", fmt.Sprintf("%d model calls", calls), fmt.Sprint(b.Turns))
 	}
 	want := spent.Usage.Add(a.reserved).Add(most)
 	if b.Tokens > 0 && want.Tokens() > b.Tokens {
@@ -142,7 +148,7 @@ func (a *Account) elapsed() time.Duration {
 	return max(a.now().Sub(a.began)-a.parked, 0)
 }
 
-// Over returns the denied error of a budget that is used up, with a hint to raise it.
+// Over returns the denied error of a budget that is used up or too small for the next call, with a hint to raise it.
 func Over(id holdfast.SessionID, of, name, spent, limit string) error {
 	flag := "budget"
 	if of == "turn" {

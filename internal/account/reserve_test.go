@@ -44,3 +44,29 @@ func TestReservationsDoNotOvershoot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOpenCallsCount: a call in progress uses up one of a turn's calls, and gives it back if it is not answered.
+func TestOpenCallsCount(t *testing.T) {
+	a := &Account{now: time.Now, began: time.Now(), turn: &holdfast.Budget{Turns: 2}}
+	var settles []func(holdfast.Usage, bool)
+	for range 2 {
+		settle, err := a.Reserve(holdfast.Usage{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		settles = append(settles, settle)
+	}
+	if _, err := a.Reserve(holdfast.Usage{}); !holdfast.IsKind(err, holdfast.KindDenied) {
+		t.Errorf("a third call beside two in progress: %v", err)
+	}
+	settles[0](holdfast.Usage{}, false)
+	settle, err := a.Reserve(holdfast.Usage{})
+	if err != nil {
+		t.Fatalf("a call after one that was not answered: %v", err)
+	}
+	settle(holdfast.Usage{}, true)
+	settles[1](holdfast.Usage{}, true)
+	if _, err := a.Reserve(holdfast.Usage{}); !holdfast.IsKind(err, holdfast.KindDenied) {
+		t.Errorf("a third answered call: %v", err)
+	}
+}

@@ -20,7 +20,7 @@ func Policy(c config.Config) (*policy.Engine, error) {
 	cfg := policy.Config{Rules: rules, Tools: tools, AgentDirs: agentDirs(c)}
 	if p.Sandbox != "" {
 		if cfg.Sandbox, err = readSandbox(p.Sandbox); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "permissions.sandbox: %w", err).WithHint("%s", holdfast.HintOf(err))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "the file of the setting permissions.sandbox cannot be used: %w", err).WithHint("%s", holdfast.HintOf(err))
 		}
 	}
 	return policy.New(cfg)
@@ -38,7 +38,7 @@ func checkAgent(model, runtime func(string) error) func(holdfast.AgentSettings) 
 			return nil
 		}
 		if err := model(s.Model); err != nil {
-			return holdfast.Errorf(holdfast.KindOf(err), "agent", "model: %w", err).WithHint("%s", holdfast.HintOf(err))
+			return holdfast.Errorf(holdfast.KindOf(err), "agent", "the model of the agent cannot be used: %w", err).WithHint("%s", holdfast.HintOf(err))
 		}
 		return nil
 	}

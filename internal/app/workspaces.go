@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/snapshot"
 	"github.com/holdfast-run/holdfast/internal/workspaces"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -25,7 +25,7 @@ import (
 // openWorkspaces opens the workspaces of the server, which use its engine only after its start.
 func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) error, base *policy.Engine, driver sandbox.Driver) (err error) {
 	s.workspaces, err = workspaces.Open(ctx, workspaces.Config{
-		Store: s.store.Workspaces, Data: s.cfg.Data, Trees: filepath.Join(s.cfg.Data, "workspaces"), TreeRoot: s.cfg.Mounted.Tree,
+		Store: s.store.Workspaces, Data: s.cfg.Data, TreeRoot: s.cfg.Mounted.Tree, Clock: time.Now, Log: s.opt.Log,
 		Make: func(tree string, number int64) error {
 			uid, gid := os.Getuid(), os.Getgid()
 			if base := s.uidBase(); base != 0 {
@@ -35,8 +35,7 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 			_, err := rooted.Seed(tree, nil, uid, gid)
 			return err
 		},
-		RootTrees: s.cfg.Root.Trees == config.True, TryRootTree: tryRootTree(driver),
-		CheckModel: checkModel, CheckNetwork: network.Check, Clock: time.Now, Log: s.opt.Log,
+		RootTrees: s.cfg.Root.Trees == config.True, TryRootTree: tryRootTree(driver), CheckModel: checkModel, CheckNetwork: network.Check,
 		CheckEnv: func(env map[string]string) error { return choices.CheckEnv("workspace", env) }, Sealer: s.vault,
 		CheckLimits: s.cfg.Limits.Check, LimitKeys: config.LimitKeys(),
 		CheckRule: func(rule string) error {
@@ -44,8 +43,10 @@ func (s *server) openWorkspaces(ctx context.Context, checkModel func(string) err
 			return err
 		},
 		CheckRuntime: func(name string, trust holdfast.Trust) error { return s.engine.Runtimes().Require(name, trust) },
-		Engine:       func() workspaces.Engine { return s.engine },
-		Boxes:        func() workspaces.Boxes { return s.engine.Boxes() },
+		Engine:       func() workspaces.Engine { return s.engine }, Boxes: func() workspaces.Boxes { return s.engine.Boxes() },
+		Save: func(ctx context.Context, rows workspaces.List) ([]holdfast.SessionID, error) {
+			return snapshot.Settle(ctx, s.snapshots, rows)
+		},
 		Leave: func(ctx context.Context, row journal.Row, c journal.Change) (err error) {
 			if c.Patch().Bounds, err = boundsOf(s)(ctx, row); err == nil {
 				_, err = s.journal.Commit(ctx, c)

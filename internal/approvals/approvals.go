@@ -1,10 +1,10 @@
 // Package approvals asks people to approve tool calls, stores the questions durably, and records
 // the answers.
 //
-// The engine owns the Questions of the server and creates a Turn for each turn. It imports the
-// journal and policy. Invariant (I-27): a question is in the log before anybody can answer it; the
-// same call with the same input is asked about only once, even if the server restarts; and each
-// question gets one answer, which decides one call.
+// The engine owns the Questions of the server and creates a Turn for each turn. The package imports
+// internal/journal, internal/judging and policy. Invariant (I-27): a question is in the log before
+// anybody can answer it; the same call with the same input is asked about only once, even if the
+// server restarts; and each question gets one answer, which decides one call.
 package approvals
 
 import (
@@ -58,8 +58,6 @@ type Config struct {
 	// Timeout is how long a question stays open before it expires, which denies the call. 0 means
 	// without limit.
 	Timeout time.Duration
-	// Changed is called after an answer or a person changed the rules of a session or workspace.
-	Changed func()
 	NewID   func() (string, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
@@ -133,13 +131,24 @@ func (q *Questions) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (h
 	return holdfast.ApprovalPage{Approvals: p.Approvals, Next: p.Next}, err
 }
 
+// all returns all questions that a query selects, the oldest first.
+func (q *Questions) all(ctx context.Context, query journal.ApprovalQuery) (list []holdfast.Approval, err error) {
+	for a, err := range journal.EachApproval(ctx, q.cfg.Store.Approvals, query) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
 // Approval returns one question; not_found for an unknown id.
 func (q *Questions) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	return q.cfg.Store.Approval(ctx, id)
 }
 
-// AnswerApproval records the answer to a question; by is who answers. The answer is durable when it
-// returns. A question that was answered before is a conflict, which quotes the first answer.
+// AnswerApproval records the answer to a question; by names who answers. The answer is durable when AnswerApproval
+// returns. A question that was answered or has expired before is a conflict; the error quotes how it ended.
 func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error) {
 	to, err := q.parse(req)
 	if err != nil {
@@ -155,16 +164,10 @@ func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, 
 			return a, err
 		}
 	}
-	rules := false
 	if _, err = q.cfg.Journal.CommitAt(ctx, a.Session, func(row journal.Row, c *journal.Change) error {
-		err := q.answer(ctx, row, c, a, to, req, by)
-		rules = len(c.Rules) > 0
-		return err
+		return q.answer(ctx, row, c, a, to, req, by)
 	}); err != nil {
 		return a, err
-	}
-	if rules {
-		q.cfg.Changed()
 	}
 	q.bells.ring(id)
 	return q.cfg.Store.Approval(ctx, id)

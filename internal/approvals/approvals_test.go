@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,9 +70,9 @@ func newRig(t *testing.T) *rig {
 	r.ok(err)
 	r.cfg = approvals.Config{
 		Store: r.store.Approvals, Sessions: r.store.Sessions, Journal: r.journal, Policy: r.policy, Rules: rules{},
-		Timeout: time.Hour, Changed: func() {},
-		NewID: func() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) },
-		Clock: r.clock, Log: slog.New(slog.DiscardHandler),
+		Timeout: time.Hour,
+		NewID:   func() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) },
+		Clock:   r.clock, Log: slog.New(slog.DiscardHandler),
 	}
 	r.Questions = approvals.New(r.cfg)
 	c := journal.NewChange(session)
@@ -410,5 +412,45 @@ func TestInputThatCannotBeReadIsDenied(t *testing.T) {
 	d, err := r.turn(false).Approve(t.Context(), req, policy.Decision{})
 	if err != nil || d.Verdict != policy.Denied || len(r.questions()) != 0 {
 		t.Errorf("%+v, %v, %d questions", d, err, len(r.questions()))
+	}
+}
+
+// TestQuestionsOfAllPages: a turn's end and an expiry reach all questions, although large inputs fill more than one page of
+// the store.
+func TestQuestionsOfAllPages(t *testing.T) {
+	large, err := json.Marshal(map[string]string{"command": strings.Repeat("x", 1<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const asked = 6 // a page of the store ends at 4 MiB of input
+	for _, ends := range []string{"the turn", "the time"} {
+		r := newRig(t)
+		c := journal.NewChange(session)
+		for i := range asked {
+			at := r.clock().Add(time.Minute)
+			id, err := r.cfg.NewID()
+			r.ok(err)
+			c.Approvals = append(c.Approvals, journal.ApprovalChange{Ask: &holdfast.Approval{
+				ID: holdfast.ApprovalID(id), Session: session, Turn: turn, ToolUseID: fmt.Sprint("use-", i), Tool: "Bash", Input: large, InputHash: fmt.Sprint(i), ExpiresAt: &at,
+			}})
+		}
+		r.commit(c)
+		if page, err := r.store.Approvals.Approvals(t.Context(), journal.ApprovalQuery{Turn: turn, Limit: 1000}); err != nil || page.Next == "" {
+			t.Fatalf("one page has all %d questions: %v", len(page.Approvals), err)
+		}
+		if ends == "the turn" {
+			end := journal.NewChange(session)
+			ended, err := r.turn(true).End(t.Context(), &end)
+			r.ok(err)
+			r.commit(end)
+			ended()
+		} else {
+			r.pass(time.Hour)
+			r.ok(r.ExpireDue(t.Context()))
+		}
+		left, err := r.store.Approvals.Approvals(t.Context(), journal.ApprovalQuery{Turn: turn, State: holdfast.ApprovalPending})
+		if r.ok(err); len(left.Approvals) > 0 {
+			t.Errorf("%s ended, and at least %d of %d questions are pending", ends, len(left.Approvals), asked)
+		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// The loop compares the clock at least every expiryLook, so that it is in time even if the machine
-// was asleep. After a failed write it pauses for expiryPause.
+// The loop compares the clock at least every expiryLook, so that it expires questions in time even if the machine was
+// asleep. After a failed read or write it pauses for expiryPause.
 const (
 	expiryLook  = time.Minute
 	expiryPause = time.Second
@@ -65,11 +65,10 @@ func (q *Questions) Expire(ctx context.Context, leaving <-chan struct{}) {
 
 // ExpireDue expires the questions that are overdue now.
 func (q *Questions) ExpireDue(ctx context.Context) error {
-	p, err := q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{State: holdfast.ApprovalPending, Due: q.cfg.Clock(), Limit: 1000})
-	if err != nil {
-		return err
-	}
-	for _, a := range p.Approvals {
+	for a, err := range journal.EachApproval(ctx, q.cfg.Store.Approvals, journal.ApprovalQuery{State: holdfast.ApprovalPending, Due: q.cfg.Clock()}) {
+		if err != nil {
+			return err
+		}
 		if err := q.expireOne(ctx, a); err != nil {
 			return err
 		}

@@ -62,6 +62,5 @@ func (q *Questions) RevokeRule(ctx context.Context, id holdfast.SessionID, scope
 	if err != nil {
 		return nil, err
 	}
-	q.cfg.Changed()
 	return revoked, nil
 }

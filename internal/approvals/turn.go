@@ -66,12 +66,13 @@ func (q *Questions) NewTurn(cfg TurnConfig) *Turn {
 // calls are decided again.
 func (t *Turn) Begin() { t.matched.Clear() }
 
-// Approve implements policy.Approver (I-27): it records a question to a person and waits for the
-// answer, however long that takes. If the same call with the same input was asked about before,
-// even before a restart, that question is used instead of a new one.
+// Approve implements policy.Approver (I-27): it records a question to a person and waits for the answer, however long
+// that takes. If the same call with the same input was asked about before, even before a restart, and the answer
+// decided no call yet, that question is used instead of a new one. An input that is not valid JSON is denied without a
+// question.
 func (t *Turn) Approve(ctx context.Context, req policy.Request, asked policy.Decision) (policy.Decision, error) {
 	if !json.Valid(req.Input) {
-		return policy.Decision{Verdict: policy.Denied, By: byApproval, Reason: "its input cannot be read, so nobody was asked"}, nil
+		return policy.Decision{Verdict: policy.Denied, By: byApproval, Reason: "the input of the call is not valid JSON, so nobody was asked"}, nil
 	}
 	// Waiting for a person does not count as judging: a server that ends meanwhile did not crash
 	// because of this call.
@@ -135,7 +136,7 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 		fresh = true
 		c.Approvals = append(c.Approvals, journal.ApprovalChange{Ask: &a})
 		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventApprovalAsked, Turn: t.cfg.ID, Data: a})
-		// Set before the commit: even a failed one may have been written.
+		// Set asked before the commit: a commit that fails may have been written too.
 		t.asked.Store(true)
 		return nil
 	})
@@ -148,11 +149,11 @@ func (t *Turn) question(ctx context.Context, req policy.Request, asked policy.De
 // before returns an earlier question about the same call that is still pending, or whose answer has not decided a call
 // yet. It expires, with the change c, a pending question for a different call under the same id.
 func (t *Turn) before(ctx context.Context, c *journal.Change, tool, use, hash string) (holdfast.Approval, bool, error) {
-	p, err := t.q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{Turn: t.cfg.ID, ToolUse: use, Limit: 1000})
+	asked, err := t.q.all(ctx, journal.ApprovalQuery{Turn: t.cfg.ID, ToolUse: use})
 	if err != nil {
 		return holdfast.Approval{}, false, err
 	}
-	for _, a := range slices.Backward(p.Approvals) {
+	for _, a := range slices.Backward(asked) {
 		switch same := a.InputHash == hash && a.Tool == tool; {
 		case same && a.State == holdfast.ApprovalPending:
 			t.asked.Store(true)
@@ -162,7 +163,7 @@ func (t *Turn) before(ctx context.Context, c *journal.Change, tool, use, hash st
 				return a, true, err
 			}
 		case a.State == holdfast.ApprovalPending:
-			expire(c, a, "the call is another one now")
+			expire(c, a, "the agent made another call with the same id")
 		}
 	}
 	return holdfast.Approval{}, false, nil
@@ -248,9 +249,9 @@ func (t *Turn) End(ctx context.Context, c *journal.Change) (ended func(), err er
 	if !t.asked.Load() {
 		return func() {}, nil
 	}
-	p, err := t.q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{Turn: t.cfg.ID, State: holdfast.ApprovalPending, Limit: 1000})
+	pending, err := t.q.all(ctx, journal.ApprovalQuery{Turn: t.cfg.ID, State: holdfast.ApprovalPending})
 	var ids []holdfast.ApprovalID
-	for _, a := range p.Approvals {
+	for _, a := range pending {
 		expire(c, a, "the turn ended before anybody answered")
 		ids = append(ids, a.ID)
 	}

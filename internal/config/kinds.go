@@ -78,7 +78,7 @@ func webOrigin(s string) error {
 
 func absolutePath(s string) error {
 	if !filepath.IsAbs(s) || filepath.Clean(s) != s {
-		return errors.New("use an absolute path without dot segments")
+		return errors.New("use an absolute path without . and .. segments, // and a slash at the end")
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func find(name string) (setting, bool) {
 	return settings[i], true
 }
 
-// variable returns the environment variable of a key: HOLDFAST_ and the name in capitals.
+// variable returns the environment variable of a key: HOLDFAST_ and the name in capitals, with _ for each dot.
 func variable(name string) string {
 	return "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
 }
@@ -118,7 +118,7 @@ func (s setting) setYAML(c *Config, v any) error {
 	case isList && s.list:
 		return s.setList(c, texts(list))
 	case isList || isMap:
-		return errors.New("write one value, without a list or a map")
+		return errors.New("write one value for the setting, without a list or a map")
 	}
 	return s.setText(c, fmt.Sprint(v))
 }
@@ -162,7 +162,7 @@ func (s setting) setList(c *Config, parts []string) error {
 	return nil
 }
 
-// check checks a text by the setting's kind. Empty is allowed where it is the default.
+// check checks a text by the setting's kind. The empty text is allowed if it is the default, but not in a list.
 func (s setting) check(text string) error {
 	switch {
 	case s.oneof != nil && !slices.Contains(s.oneof, text):
@@ -175,7 +175,7 @@ func (s setting) check(text string) error {
 	return kinds[s.Values](text)
 }
 
-// parse reads a number, a time, or a value of a type with a reader of its own.
+// parse reads a number, a time, or a value whose type implements encoding.TextUnmarshaler.
 func (s setting) parse(text string) (v reflect.Value, err error) {
 	v = reflect.New(s.typ).Elem()
 	switch to := v.Addr().Interface().(type) {

@@ -31,7 +31,7 @@ const maxWebhooks = 16
 func (hooks *Webhooks) UnmarshalJSON(raw []byte) error {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return errors.New("write a list of {url, secret_file, events}")
+		return errors.New("write a list of webhooks, each as {url, secret_file, events}")
 	}
 	if len(list) > maxWebhooks {
 		return fmt.Errorf("%d webhooks are given, at most %d are allowed", len(list), maxWebhooks)
@@ -56,7 +56,7 @@ func (hooks *Webhooks) UnmarshalJSON(raw []byte) error {
 func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 	var keys map[string]any
 	if json.Unmarshal(raw, &keys) != nil || keys == nil {
-		return h, errors.New(" is not a map: write url, secret_file and events")
+		return h, errors.New(" is not a map: write a webhook as a map of url, secret_file and events")
 	}
 	for name := range keys {
 		if name != "url" && name != "secret_file" && name != "events" {
@@ -72,7 +72,7 @@ func parseWebhook(raw json.RawMessage) (h Webhook, err error) {
 		return h, fmt.Errorf(".url is not valid for a webhook: use an absolute address as https://hooks.example/holdfast, without user and fragment")
 	}
 	if absolutePath(h.SecretFile) != nil {
-		return h, fmt.Errorf(".secret_file is not valid for a webhook: use an absolute path without dot segments")
+		return h, fmt.Errorf(".secret_file is not valid for a webhook: use an absolute path without . and .. segments, // and a slash at the end")
 	}
 	if len(h.Events) == 0 {
 		return h, fmt.Errorf(".events is empty: use approval.asked, turn.completed or others of docs/webhooks.md")

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// sessions implements the interfaces through which place and hooked read sessions.
+// sessions implements place.Sessions and hooked.Sessions.
 type sessions struct{ p *parts }
 
 var _ place.Sessions = sessions{}
@@ -100,7 +100,7 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 	return cwd, transcript
 }
 
-// Claim implements hooked.Sessions. While a turn of the session holds the box, the box's present path rules are used.
+// Claim implements hooked.Sessions. While a turn of the session holds the box, the path rules of the box stay unchanged.
 func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (*pool.Hold, error) {
 	u := s.p.units.claim(id)
 	defer s.p.units.disclaim(u)
@@ -123,6 +123,9 @@ func (l layered) Rules(ctx context.Context, key string) ([]journal.Rule, error) 
 	return l.p.cfg.Stores.Rules.Rules(ctx, key)
 }
 
+// Changes implements permit.Sources.
+func (l layered) Changes() int64 { return l.p.cfg.Stores.Rules.Changes() }
+
 // Layer implements permit.Sources.
 func (l layered) Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error) {
 	s, err := l.p.cfg.Agents.Settings(ctx, version)
@@ -142,8 +145,8 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	return out, nil
 }
 
-// BoxEvent records a box's start, stop or loss in the log of each session that may use the box or
-// was the last to use it. The pools call it as their OnEvent.
+// BoxEvent records a box's start, stop or loss in the log of each session that may use the box, or if there is none, of
+// each session that ever could. The pools call it as their OnEvent.
 func (e *Engine) BoxEvent(ev pool.Event) {
 	ctx := context.WithoutCancel(e.p.life.Base)
 	ids, err := e.p.boxes.Hear(ctx, ev.Box)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -13,14 +14,14 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Decide decides whether a tool may run: it asks the hooks, then the server's policy with the
-// session's layers, then a person. An untrusted session's tools run only in a box. The permission
-// mode is the session's current one.
+// Decide decides whether a tool may run: it asks the hooks, then the server's policy with the session's layers, and the
+// policy may ask a person. The policy knows that tools of untrusted sessions run in a box. The permission mode is the
+// session's current one.
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Session, req.Mode, req.Sandboxed = h.u.id, h.updates.Mode(), h.row.Trust == holdfast.Untrusted
 	mark := judging.MarkOf(string(h.u.id), string(h.r.id), req.Tool, policy.InputHash(req.Input))
 	if h.p.judging.Refuses(mark) {
-		d := policy.Decision{Verdict: policy.Denied, By: byJudging, Reason: textJudging}
+		d := policy.Decision{Verdict: policy.Denied, By: judging.By, Reason: judging.Reason}
 		h.report(req, d)
 		return d, h.decided(ctx, req.CallID, nil, d)
 	}
@@ -38,7 +39,7 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	}
 	links := h.p.links(ctx, h.row, h.lease.Held())
 	req.FS, req.Named = links, links.Named
-	p, err := h.policy(ctx)
+	current, err := h.policy(ctx)
 	if err != nil {
 		return policy.Decision{}, err
 	}
@@ -48,6 +49,7 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	}
 	asked := req.Hooks.Updates
 	req.Hooks.Updates = nil
+	p := current
 	if k.Has(hook.PermissionRequest) {
 		if p, err = p.With(policy.Config{Approver: hooked.Approver{Turn: k, Next: h.asks, Updates: &asked}}); err != nil {
 			return policy.Decision{}, err
@@ -57,6 +59,15 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	if err != nil {
 		return d, err
 	}
+	// The rules may have changed meanwhile, for example while a person was asked; the box may have been given back then.
+	if p, err = h.policy(ctx); err == nil && p != current {
+		links = h.p.links(ctx, h.row, h.lease.Held())
+		req.FS, req.Named = links, links.Named
+		d, err = p.Recheck(ctx, req, d)
+	}
+	if err != nil {
+		return policy.Decision{}, err
+	}
 	h.report(req, d)
 	if d.Verdict == policy.Denied && k != nil {
 		k.Denied(ctx, req, d)
@@ -64,15 +75,8 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	return d, h.decided(ctx, req.CallID, append(permit.UpdatesOf(permit.ByHook, asked), permit.UpdatesOf(permit.ByPolicy, d.Updates)...), d)
 }
 
-// The decider and the reason of a denial for a call whose judging probably crashed the server.
-const (
-	byJudging   = "crash guard"
-	textJudging = "the server ended two times in a row while it judged this call, so it is not judged again; try another way"
-)
-
-// decided carries out the side effects of a decision: it queues its permission updates, to be
-// recorded with the verdict, and ends the turn if the decision interrupts it, after the denial is
-// recorded.
+// decided carries out the side effects of a decision: it adds its permission updates to the pending facts, to be recorded
+// with the verdict, and cancels the turn if a denial asks for that.
 func (h *host) decided(ctx context.Context, use string, updates []permit.Update, d policy.Decision) error {
 	fact, err := h.updates.Take(ctx, updates)
 	if err != nil {
@@ -80,13 +84,10 @@ func (h *host) decided(ctx context.Context, use string, updates []permit.Update,
 	}
 	if fact != nil {
 		fact.With = func(events []journal.Draft) bool {
-			for _, e := range events {
+			return slices.ContainsFunc(events, func(e journal.Draft) bool {
 				t, ok := e.Data.(holdfast.ToolDecision)
-				if ok && t.ToolUseID == use && (e.Type == holdfast.EventToolAllowed || e.Type == holdfast.EventToolDenied) {
-					return true
-				}
-			}
-			return false
+				return ok && t.ToolUseID == use && (e.Type == holdfast.EventToolAllowed || e.Type == holdfast.EventToolDenied)
+			})
 		}
 		h.facts.Add(fact)
 	}
@@ -99,8 +100,8 @@ func (h *host) decided(ctx context.Context, use string, updates []permit.Update,
 // noticeSettings is the code of the notice that a workspace's settings cannot be read.
 const noticeSettings = "settings.unreadable"
 
-// policy returns the policy that decides this turn's calls, with the session's current layers. If
-// the workspace's settings cannot be read it also records a notice.
+// policy returns the policy that decides this turn's calls, with the session's current layers. If the workspace's settings
+// cannot be read, it also records a notice.
 func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
 	p, fault, err := h.layers.Policy(ctx)
 	if err != nil {
@@ -121,8 +122,7 @@ func (h *host) Scope(ctx context.Context, req policy.Request) (policy.Scope, err
 	return p.Scope(ctx, req)
 }
 
-// report logs a denial to the server's log, unless the decision is marked quiet. The session's log
-// records every denial.
+// report logs a denial to the server's log, unless the decision is marked quiet.
 func (h *host) report(req policy.Request, d policy.Decision) {
 	if d.Verdict == policy.Denied && !d.Quiet {
 		h.p.cfg.Log.InfoContext(h.r.ctx, "a tool was denied", "session_id", h.u.id, "turn_id", h.r.id, "tool", req.Tool, "input", holdfast.Quote(string(req.Input)), "by", d.By, "rule", d.Rule, "reason", d.Reason)
@@ -147,6 +147,7 @@ func (h *host) readHooks(ctx context.Context) error {
 		Updated: func(ctx context.Context, list []policy.Update) (*pending.Fact, error) {
 			return h.updates.Take(ctx, permit.UpdatesOf(permit.ByHook, list))
 		},
+		Fail: h.r.cancel,
 		Flush: func(ctx context.Context) error {
 			_, err := h.Keep(ctx, nil)
 			return err

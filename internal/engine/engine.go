@@ -1,12 +1,10 @@
-// Package engine runs sessions and turns: it starts, queues, steers and
-// interrupts turns, pauses and resumes sessions, leases boxes from the pool, and
-// continues after a crash what the log says was under way.
+// Package engine runs sessions and turns: it starts, queues, steers and interrupts turns, pauses and resumes sessions,
+// claims boxes from the pool, and after a crash continues the turns that the log shows as running.
 //
-// The app builds one; httpapi calls it through interfaces of its own. It connects the rooms that own
-// the parts of a session (place, permit, hooked, approvals, choices, network, account,
-// conversation), and imports the journal and the runtime contract; never an adapter. Invariant
-// (I-3, I-7, I-8, I-9): state is committed together with its event before anything is done or
-// reported because of it, and every decision about one session is taken under that session's lock.
+// The app builds one; httpapi calls it through interfaces of its own. It connects the packages that own the parts of a
+// session (place, permit, hooked, approvals, choices, network, account, conversation), and imports the journal and the
+// runtime contract; never an adapter. Invariant (I-3, I-7, I-8, I-9): state is committed together with its event before
+// anything is done or reported because of it, and turns of a session start, queue and end under that session's lock.
 package engine
 
 import (
@@ -69,13 +67,13 @@ type Turns struct {
 	ApprovalTimeout time.Duration
 	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0 starts none.
 	Warm int
-	// Accepts must be set. It returns an error that says why the session may start no turn now. Alone waits for calls of
-	// Send and Resume that have called Accepts.
+	// Accepts must be set. It returns an error that says why the session may start no turn now. Engine.Alone waits for
+	// calls of Send and Resume that have called Accepts.
 	Accepts func(session holdfast.SessionID) error
 }
 
 // Config configures an Engine. Stores, Journal, Runtimes, Agents, Sealer, Policy, Boxes, Defaults,
-// Clock and Rand must be set.
+// Turns.Accepts, Clock and Rand must be set.
 type Config struct {
 	Stores   Stores
 	Journal  *journal.Journal
@@ -88,15 +86,15 @@ type Config struct {
 	Hooks hooked.Installed
 	// Boxes are the boxes of the sessions, and the directory of their files.
 	Boxes place.Config
-	// Snapshots are copies of the sessions' files (default: resume.NoSnapshots).
+	// Snapshots makes and restores snapshots of the sessions' files (default: resume.NoSnapshots, which makes none).
 	Snapshots resume.Snapshots
-	// Before is called at the start, before any turn goes on; nil does nothing.
+	// Before is called by Start before any turn continues; nil calls nothing.
 	Before func(context.Context) error
 	// After are the stages (work on the session's files) that run after each turn, in order.
 	After []stages.Stage
 	// MaxCopy is the largest total size of a file tree that is copied into a box, in bytes; 0 means unlimited.
 	MaxCopy int64
-	// Boot is the kernel's boot id. If it is empty, power cuts are not detected.
+	// Boot is the text by which boots.Here names this boot of the machine. If it is empty, power cuts are not detected.
 	Boot string
 	// Network configures which destinations boxes may connect to.
 	Network network.Config
@@ -164,7 +162,7 @@ func New(cfg Config) (*Engine, error) {
 	p.views = views.New(s.Views, s.Search, cfg.Journal, p.live)
 	p.questions = approvals.New(approvals.Config{
 		Store: s.Approvals, Sessions: s.Sessions, Journal: cfg.Journal, Policy: cfg.Policy, Rules: p.policies, Timeout: cfg.Turns.ApprovalTimeout,
-		Changed: p.rulesChanged, NewID: p.uuid, Clock: cfg.Clock, Log: cfg.Log,
+		NewID: p.uuid, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	p.hooks = hooked.New(hooked.Config{
 		Installed: cfg.Hooks, Sessions: sessions{p}, Journal: cfg.Journal,
@@ -186,8 +184,8 @@ func New(cfg Config) (*Engine, error) {
 	return &Engine{p: p, turns: t, direct: direct.New(byHand{p, t}, cfg.MaxCopy)}, nil
 }
 
-// live returns the usage, parking and open questions of a session's running turn, or false if none
-// runs.
+// live returns the usage, the wait for a provider and the number of open questions of a session's running turn, or false
+// if no turn runs.
 func (p *parts) live(id holdfast.SessionID) (views.Live, bool) {
 	h := p.units.host(id)
 	if h == nil {
@@ -198,17 +196,9 @@ func (p *parts) live(id holdfast.SessionID) (views.Live, bool) {
 	}, true
 }
 
-// rulesChanged makes the running turns read their permission rules again: those of a workspace are rules of all its sessions.
-func (p *parts) rulesChanged() {
-	for _, u := range p.units.busy() {
-		u.rules.Add(1)
-	}
-}
-
-// Start continues the work that the previous server process left open: it sets resumes that were
-// cut off to error, continues running turns from their logs, and starts queued ones. ctx bounds the
-// engine's lifetime; Close ends it in order. If stop is true, boxes that still run are stopped
-// instead of adopted.
+// Start continues the work that the previous server process left open: sessions whose resume was cut off get the status
+// error, running turns continue from their logs, and queued turns start. ctx bounds the engine's lifetime; Close ends it
+// in order. If stop is true, boxes that still run are stopped instead of adopted.
 func (e *Engine) Start(ctx context.Context, stop bool) error {
 	l := e.p.life
 	l.Begin(ctx)
@@ -220,7 +210,7 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	if e.p.guard, err = boots.Watch(ctx, boots.GuardConfig{
 		Facts: e.p.cfg.Stores.Facts, Sessions: e.p.cfg.Stores.Boots, Journal: e.p.cfg.Journal, Boot: e.p.cfg.Boot,
 		InServer: func(runtime string) bool { return runtime == permit.InServer },
-		Sync:     func(ctx context.Context) error { return e.p.cfg.Boxes.Files.Sync(ctx, dir) }, Clock: e.p.cfg.Clock, Log: e.p.cfg.Log,
+		Sync:     func(ctx context.Context) error { return place.Sync(ctx, e.p.boxes) }, Clock: e.p.cfg.Clock, Log: e.p.cfg.Log,
 	}); err != nil {
 		return err
 	}
@@ -263,10 +253,9 @@ func (e *Engine) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close stops the engine. Turns that still run are abandoned as in a crash: nothing more is
-// recorded of them, and the next Start continues them. With stop the boxes end too. If a runtime
-// does not return before ctx ends, Close fails with unavailable; that runtime can record nothing
-// any more.
+// Close stops the engine. Turns that still run are abandoned as in a crash: nothing more is recorded of them, and the
+// next Start continues them. With stop the boxes end too. If a runtime does not return before ctx ends, Close fails
+// with unavailable; that runtime can record nothing any more.
 func (e *Engine) Close(ctx context.Context, stop bool) error {
 	l := e.p.life
 	l.Leave(true)
@@ -306,8 +295,7 @@ func (e *Engine) Questions() *approvals.Questions { return e.p.questions }
 // Boxes returns the boxes of the server's sessions.
 func (e *Engine) Boxes() *place.Boxes { return e.p.boxes }
 
-// Direct returns the operations that people run in sessions' boxes without a turn: commands,
-// terminals and files.
+// Direct returns the operations that people run in sessions' boxes without a turn: commands, terminals and files.
 func (e *Engine) Direct() *direct.Work { return e.direct }
 
 // Runtimes returns the runtimes of the server.

@@ -23,8 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// host implements runtime.Host for one turn: the log, the box and the decisions that its runtime
-// uses.
+// host implements runtime.Host for one turn: the log, the box and the decisions that its runtime uses.
 type host struct {
 	p   *parts
 	u   *unit
@@ -40,9 +39,8 @@ type host struct {
 	asks    *approvals.Turn
 	// facts are events and rule changes that wait to be committed with the turn's next change.
 	facts pending.Facts
-	// hooks are the hooks of the turn; nil until they are loaded, and if the session has none.
+	// hooks are the hooks of the turn. It is nil until they are loaded, and stays nil if the session has none.
 	hooks atomic.Pointer[hooked.Turn]
-
 	// progress is the time of the turn's last activity, in Unix milliseconds.
 	progress atomic.Int64
 	closed   atomic.Bool
@@ -53,8 +51,7 @@ type host struct {
 	// waiting is the number of questions that the turn currently waits for.
 	waiting atomic.Int32
 
-	// acc adds up the tokens, cost and time of the turn; asked is true once the turn has requested a
-	// model.
+	// acc adds up the tokens, cost and time of the turn; asked is true once the turn has requested a model.
 	acc   *account.Account
 	asked atomic.Bool
 	// ready is closed once acc includes the usage from before a restart.
@@ -71,7 +68,7 @@ var (
 
 func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 	h := &host{p: p, u: u, r: r, row: row, ready: make(chan struct{})}
-	h.updates = p.policies.Updates(row, r.id, func() { u.rules.Add(1) })
+	h.updates = p.policies.Updates(row, r.id)
 	deciding := func() *policy.Engine {
 		if now := h.layers.Current(); now != nil {
 			return now
@@ -82,7 +79,7 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 		Session: u.id, ID: r.id, After: r.begins(), Again: r.again, Log: h.Log, Commit: h.commitAt, Policy: deciding,
 		Wait: h.wait, Leaving: p.life.Leaving, LetGo: errLetGo, At: h.At,
 	})
-	h.layers = p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load, Approver: h.asks, Fresh: h.updates.Unrecorded})
+	h.layers = p.policies.Layers(permit.Session{Row: row, Approver: h.asks, Updates: h.updates})
 	h.lease = lease.New(lease.Config{
 		Session: row.Session, InServer: row.Runtime == permit.InServer, Usable: h.usable, Rules: h.policy, Current: h.layers.Current,
 		Walls: func(p *policy.Engine) sandbox.Walls { return permit.Walls(row, p) },
@@ -163,8 +160,8 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 	return done.Events[before : before+len(drafts)], nil
 }
 
-// onlyDecided reports whether drafts contain the decision on or the start of a tool call, and besides at most the model's
-// message and requests. The policy need not be read again then: it was read for the decision, and no call ran since.
+// onlyDecided reports whether drafts contain the permission for a tool call or its start, and otherwise at most the model's
+// message and its tool requests. The policy need not be read again then: no call ran since it was read for the decision.
 func onlyDecided(drafts []journal.Draft) bool {
 	decided := false
 	for _, d := range drafts {
@@ -207,7 +204,7 @@ func (h *host) committed(ctx context.Context, done journal.Committed, carried fu
 	return err
 }
 
-// notice records a notice of this turn. If it fails, only the notice is missing.
+// notice records an event of this turn. If that fails, it only logs the failure.
 func (h *host) notice(ctx context.Context, typ holdfast.EventType, data any) {
 	if _, err := h.Keep(ctx, nil, journal.Draft{Type: typ, Data: data}); err != nil {
 		h.p.cfg.Log.WarnContext(ctx, "an event of the session could not be recorded", "session_id", h.u.id, "type", typ, "error", err)
@@ -222,7 +219,7 @@ func (h *host) Delta(typ holdfast.EventType, data any) {
 	}
 }
 
-// Steered returns the messages that joined this turn after a sequence number.
+// Steered returns the messages of this turn after a sequence number, as the hooks for messages change them.
 func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, error) {
 	h.u.mu.Lock()
 	newest := h.r.steerSeq
@@ -248,9 +245,8 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	return h.lease.Box(ctx)
 }
 
-// Outcome returns the box that can tell the result of a started call. The bool is true if the
-// result cannot be known any more: the call had no box, or that run of the box has ended without
-// saving the result.
+// Outcome returns the box that knows the result of a started call. The bool is true if the result cannot be known any more:
+// the call had no box, or the box was restarted since and did not save the result.
 func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sandbox.Box, bool, error) {
 	if started.Box == "" {
 		return nil, true, nil
@@ -262,7 +258,7 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 	if box.Boot() == started.Boot {
 		return box, false, nil
 	}
-	// The box was restarted since: it has only the results that its earlier run saved.
+	// The box was restarted since the call: it has only the results that it saved before.
 	calls, err := box.Calls(ctx)
 	if err != nil {
 		return nil, false, err
@@ -295,8 +291,8 @@ func (h *host) Bounded() bool { return h.acc.Bounded() }
 // parkLook is how often a parked turn compares the clock, so that it wakes in time even if the machine was asleep.
 const parkLook = time.Minute
 
-// Park implements model.Meter. A parked turn gives its box back and does not count as stuck. When
-// the server shuts down it returns at once, and the next start waits for the remaining time.
+// Park implements model.Meter. A parked turn gives its box back and does not count as stuck. When the server shuts down,
+// Park returns at once, and the next start of the server waits for the remaining time.
 func (h *host) Park(ctx context.Context, until time.Time) error {
 	began := h.p.cfg.Clock()
 	h.acc.Park(until)

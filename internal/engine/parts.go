@@ -30,9 +30,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// parts holds the packages (rooms) that the engine connects, each the owner of its own data. They
-// use each other through interfaces only. Its methods are the ones that several of the engine's own
-// types need and that use more than one room.
+// parts holds the parts of the server that the engine connects. Each of them owns its own data, and they use each other
+// through interfaces only. The methods are those that several types of the engine call.
 type parts struct {
 	cfg      Config
 	life     *lifetime.Life
@@ -94,7 +93,7 @@ func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rules
 	c.Session = u.id
 	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
 		if rules == nil {
-			return p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Walls(ctx)
+			return p.policies.Layers(permit.Session{Row: row}).Walls(ctx)
 		}
 		policy, err := rules(ctx)
 		if err != nil {
@@ -105,8 +104,9 @@ func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rules
 	return p.boxes.Acquire(ctx, c)
 }
 
-// box claims a session's box like acquire, but restores files that are gone from their newest checkpoint. If there
-// is none and no turn runs, the session fails; a resume can accept the loss. The caller does not hold u.mu.
+// box claims a session's box like acquire. If the session's files are gone, it first restores them from their newest
+// checkpoint. If that fails because there is none, and no turn runs, an active session moves to error; a resume can accept
+// the loss. The caller does not hold u.mu.
 func (p *parts) box(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
 	hold, err := p.acquire(ctx, u, c, rules)
 	if !resume.AreFilesGone(err) {
@@ -136,7 +136,7 @@ func (p *parts) files(ctx context.Context, row journal.Row) (resume.Files, error
 	}, err
 }
 
-// resume makes a session active again. The caller holds the unit's lock and afterwards starts the turns that may wait.
+// resume makes a session active again. The caller holds the unit's lock, and afterwards starts the next queued turn.
 func (p *parts) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	out, err := p.resumes.Resume(ctx, row, req)
 	if err == nil {
@@ -154,9 +154,7 @@ func (p *parts) reach(ctx context.Context, row journal.Row) (check.Reach, error)
 		return s.Sandbox, err
 	}
 	return p.network.Reach(row, agent, func() (*policy.Engine, error) {
-		u := p.units.claim(row.ID)
-		defer p.units.disclaim(u)
-		rules, fault, err := p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
+		rules, fault, err := p.policies.Layers(permit.Session{Row: row}).Policy(ctx)
 		if err == nil && fault != "" {
 			err = holdfast.Errorf(holdfast.KindDenied, "network", "%s", fault)
 		}
@@ -190,8 +188,8 @@ func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, 
 	return nil
 }
 
-// links returns the resolver of symlinks among a session's files. It asks the given box, or if that
-// is nil the running box that the session has used.
+// links returns the resolver of symlinks among a session's files. It asks the given box, or if box is nil, the running box
+// that the session has used.
 func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *permit.Links {
 	if box == nil {
 		box = p.boxes.Entered(row)
@@ -213,8 +211,8 @@ func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
 	return err
 }
 
-// brief returns a turn of a session with the instructions and folder of its agent version. The
-// workspace's own instructions are added if the agent's owner allows it.
+// brief returns a turn of a session with the instructions and folder of its agent version. The workspace's own
+// instructions are added if the settings of the agent version allow it.
 func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error) {
 	scope, onHost, at := p.boxes.Scope(row.ID), row.Trust == holdfast.Trusted, policy.Cwd+"/"
 	t, err := runtime.Turn{Session: row.Session, Place: runtime.Box, PortKey: p.network.Key(row.ID, scope.Shared || onHost)}, error(nil)

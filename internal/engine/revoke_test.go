@@ -70,10 +70,10 @@ func TestARunningTurnLosesARevokedRule(t *testing.T) {
 	}
 }
 
-// TestTurnsOfTheWorkspaceLoseARevokedRule: when the rule of a workspace is revoked in one session, the running turn of
-// another one decides its next call without it, even within the same answer of the model.
-func TestTurnsOfTheWorkspaceLoseARevokedRule(t *testing.T) {
-	var revoke func() // called while the first call of the second turn is decided
+// inSite makes a machine whose sessions are all in one workspace. between is called while the first call of a turn
+// is decided, once set.
+func inSite(t *testing.T, between *func()) *machine {
+	t.Helper()
 	var once sync.Once
 	m := newMachine(t, func(m *machine) {
 		m.set = func(c *engine.Config) {
@@ -81,8 +81,8 @@ func TestTurnsOfTheWorkspaceLoseARevokedRule(t *testing.T) {
 				return &holdfast.Workspace{ID: "site", DefaultTrust: holdfast.Untrusted}, nil
 			}
 			p, err := c.Policy.With(policy.Config{Callback: policy.Func(func(context.Context, policy.Request) (policy.Decision, error) {
-				if revoke != nil {
-					once.Do(revoke)
+				if *between != nil {
+					once.Do(*between)
 				}
 				return policy.Decision{}, nil
 			})})
@@ -95,6 +95,65 @@ func TestTurnsOfTheWorkspaceLoseARevokedRule(t *testing.T) {
 	if _, err := m.store.Workspaces.AddWorkspace(t.Context(), workspaces.Record{Workspace: holdfast.Workspace{ID: "site"}}); err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+// twice is a script whose first answer of the model calls touch one two times.
+const twice = `<script>[{"tools":[{"tool":"Bash","input":{"command":"touch one"}},{"tool":"Bash","input":{"command":"touch one"}}]},{"say":"done"}]</script>`
+
+// TestTurnsOfTheWorkspaceGetADenyRule: a deny rule that a hook adds to the workspace in another session binds the call
+// of a running turn that is being decided, and the next one, even within the same answer of the model.
+func TestTurnsOfTheWorkspaceGetADenyRule(t *testing.T) {
+	var between func()
+	m := inSite(t, &between)
+	one, two := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
+	between = func() { m.deniesTouch(one) }
+	turn := m.send(two, twice)
+	m.ended(two, turn.ID)
+	if d := datas[holdfast.ToolDecision](m.world, two, holdfast.EventToolDenied); len(d) != 2 || d[0].Rule != "Bash(touch *)" || d[1].Rule != "Bash(touch *)" {
+		t.Errorf("%+v\n%s", d, m.dump(two))
+	}
+}
+
+// deniesTouch adds a deny rule to the workspace of inSite, as a hook of a session does.
+func (m *machine) deniesTouch(id holdfast.SessionID) {
+	m.t.Helper()
+	c := journal.NewChange(id)
+	c.ChangeRules("", "hook", []journal.RuleChange{{
+		Key: journal.WorkspaceKey("site"), Source: "hook",
+		RuleChange: holdfast.RuleChange{Scope: holdfast.ScopeWorkspace, Behavior: "deny", Rule: "Bash(touch *)"},
+	}})
+	if _, err := m.journal.Commit(m.t.Context(), c); err != nil {
+		m.t.Error(err)
+	}
+}
+
+// TestADenyRuleStopsACallThatWasAskedAbout: a deny rule that arrives while a person is asked about a call stops it,
+// although the person allows it.
+func TestADenyRuleStopsACallThatWasAskedAbout(t *testing.T) {
+	for _, scope := range []holdfast.ApprovalScope{holdfast.ScopeOnce, holdfast.ScopeSession, holdfast.ScopeWorkspace} {
+		t.Run(string(scope), func(t *testing.T) {
+			var never func()
+			m := inSite(t, &never)
+			one, two := m.create(holdfast.CreateSession{}), m.asks()
+			turn := m.send(two, script(bash("touch one"), say("done")))
+			a := m.pending(two)
+			m.deniesTouch(one)
+			m.answer(a, holdfast.AnswerApproval{Decision: "allow", Scope: scope})
+			m.ended(two, turn.ID)
+			d := datas[holdfast.ToolDecision](m.world, two, holdfast.EventToolDenied)
+			if len(d) != 1 || d[0].Rule != "Bash(touch *)" || m.count(two, holdfast.EventToolStarted) != 0 {
+				t.Errorf("%+v\n%s", d, m.dump(two))
+			}
+		})
+	}
+}
+
+// TestTurnsOfTheWorkspaceLoseARevokedRule: when the rule of a workspace is revoked in one session, the running turn of
+// another one decides its next call without it, even within the same answer of the model.
+func TestTurnsOfTheWorkspaceLoseARevokedRule(t *testing.T) {
+	var revoke func()
+	m := inSite(t, &revoke)
 	one, two := m.asks(), m.asks()
 	turn := m.send(one, script(bash("touch one"), say("done")))
 	m.answer(m.pending(one), holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeWorkspace})
@@ -104,8 +163,7 @@ func TestTurnsOfTheWorkspaceLoseARevokedRule(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	const touch = `{"tool":"Bash","input":{"command":"touch one"}}`
-	turn = m.send(two, `<script>[{"tools":[`+touch+`,`+touch+`]},{"say":"done"}]</script>`)
+	turn = m.send(two, twice)
 	m.answer(m.pending(two), allow)
 	m.ended(two, turn.ID)
 	if n := m.count(two, holdfast.EventApprovalAsked); n != 1 {

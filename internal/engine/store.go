@@ -10,21 +10,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/views"
 )
 
-// Stores are the read interfaces of the database that the engine and its parts use; writes go
-// through the journal only. All are safe for concurrent use, must be set, and return not_found for
-// unknown ids.
+// Stores are the interfaces through which the engine and its parts read the database. Except for Facts, the database is
+// written through the journal only. All fields must be set, and their values must be safe for concurrent use.
 type Stores struct {
 	Sessions Sessions
 	Views    views.Store
 	Search   views.Search
-	// Approvals reads the questions to people, Rules the permission rules that their answers added.
+	// Approvals reads the questions to people; Rules reads the permission rules that answers, hooks and policies added,
+	// and those in the settings of workspaces.
 	Approvals approvals.Store
 	Rules     Rules
 	Boots     boots.Sessions
 	Facts     boots.Facts
 }
 
-// Sessions reads sessions and their turns from the database.
+// Sessions reads sessions and their turns from the database. A session that does not exist is not_found.
 type Sessions interface {
 	// Row returns one session.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
@@ -39,7 +39,7 @@ type Sessions interface {
 	// KeyRef returns the session or turn id that an idempotency key was used for: "" for a new key,
 	// conflict for a key that was used with another request.
 	KeyRef(ctx context.Context, k journal.Key) (string, error)
-	// Starting lists the sessions whose resume was cut off by a crash.
+	// Starting lists the sessions with the status starting: at the server's start, those whose resume a crash cut off.
 	Starting(ctx context.Context) ([]holdfast.SessionID, error)
 }
 
@@ -47,4 +47,6 @@ type Sessions interface {
 type Rules interface {
 	// Rules returns the permission rules stored under a key, as permit.Sources describes.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
+	// Changes returns a number that grows whenever the rules of any key may have changed.
+	Changes() int64
 }

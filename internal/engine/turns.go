@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/lifetime"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/oldest"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -45,7 +44,6 @@ func (t *turns) launch(u *unit, row journal.Row, next turn) {
 	u.host.Store(r.host)
 	t.p.units.claim(u.id)
 	if !t.p.life.Turns.Run(func() {
-		lifetime.Deepen(int(next.number))
 		t.drive(u, r, row)
 		cancel(nil)
 		if !leftOpen(u, r) {
@@ -58,8 +56,8 @@ func (t *turns) launch(u *unit, row journal.Row, next turn) {
 	}
 }
 
-// drive runs the turn's runtime until the turn has a terminal event or the server shuts down. The
-// caller does not hold the unit's lock.
+// drive runs the turn's runtime until the turn has a terminal event or the server shuts down. The caller does not hold the
+// unit's lock.
 func (t *turns) drive(u *unit, r *turnRun, row journal.Row) {
 	defer r.finish()
 	defer r.host.close()
@@ -147,9 +145,9 @@ const maxBegun = 5
 // noticeStore is the code of the notice that a turn continued after the store refused a record.
 const noticeStore = "store.recovered"
 
-// settle commits the end of a turn and starts the work that follows it. It returns more true if the
-// runtime must run again instead: because a steering message arrived at the end, or because the
-// store refused a record and works again. The caller does not hold the unit's lock.
+// settle commits the end of a turn and starts the work that follows it. It returns more true if the runtime must run again
+// instead: because a steering message arrived at the end, or because the store refused a record and works again. The caller
+// does not hold the unit's lock.
 func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (more bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -172,14 +170,7 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 		return err == nil, err
 	}
 	if runErr != nil && !cancelled && r.host.torn.Load() && r.begun < maxBegun {
-		_, err := r.host.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
-			Code: noticeStore, Text: "the database refused a record; the turn continues from its last recorded event",
-		}})
-		if err != nil {
-			return false, err
-		}
-		r.begun++
-		return true, nil
+		return r.recover(ctx)
 	}
 	to, typ, end, failed := classify(r, res, runErr)
 	if r.host.denied.Load() || r.again {
@@ -188,12 +179,17 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 			t.p.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", u.id, "turn_id", r.id, "error", err)
 		}
 	}
+	withheld, err := r.withhold(ctx, runErr)
+	if err != nil {
+		return false, err
+	}
 	r.host.lease.End() // before the commit: a client that sees the turn's end may start another box at once
 	carried, asked, endSeq := func(error) {}, func() {}, int64(0)
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) (err error) {
 		if runErr == nil {
 			c.Events, c.States = res.Final, res.States
 		}
+		c.Events = append(c.Events, withheld...)
 		_, carried = r.host.facts.Carry(c)
 		if asked, err = r.host.asks.End(ctx, c); err != nil {
 			return err
@@ -230,7 +226,29 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 	return false, nil
 }
 
-// spend adds the turn's usage to its terminal event and to the session, and appends a usage event.
+// recover records that the turn continues after the store refused a record. It returns true if that succeeds.
+func (r *turnRun) recover(ctx context.Context) (bool, error) {
+	_, err := r.host.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
+		Code: noticeStore, Text: "the database refused a record; the turn continues from its last recorded event",
+	}})
+	if err == nil {
+		r.begun++
+	}
+	return err == nil, err
+}
+
+// withhold returns events for the end of a turn that withhold its messages on which no hook has finished. A turn that
+// succeeded has none, because the hooks ran for each message before the model got it.
+func (r *turnRun) withhold(ctx context.Context, runErr error) ([]journal.Draft, error) {
+	if runErr == nil {
+		return nil, nil
+	}
+	h := r.host
+	return h.p.hooks.Withhold(ctx, h.row, r.id, h.hooks.Load(), h.Log(ctx, r.begins()))
+}
+
+// spend adds the turn's usage to its terminal event and to the session. It appends a usage event if the turn asked a model
+// or a budget is set.
 func spend(r *turnRun, row journal.Row, res runtime.Result, end *holdfast.TurnEnded, c *journal.Change) {
 	spent := r.host.acc.Spent()
 	if spent.Calls == 0 && spent.Usage == (holdfast.Usage{}) {
@@ -248,8 +266,8 @@ func spend(r *turnRun, row journal.Row, res runtime.Result, end *holdfast.TurnEn
 	}
 }
 
-// classify returns the terminal status and event of a turn for the error of its run. failed is set
-// when the session moves to error too, because its box could not be started.
+// classify returns the terminal status and event of a turn for the error of its run. failed is set if the session moves to
+// error too, because its box could not be started.
 func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus, typ holdfast.EventType, end holdfast.TurnEnded, failed *holdfast.Failure) {
 	end = holdfast.TurnEnded{Number: r.number, MessageSeq: r.messageSeq}
 	var stop *interrupted

@@ -103,19 +103,13 @@ type unit struct {
 	parked int
 	// host is the host of running, readable without the lock.
 	host atomic.Pointer[host]
-	// starts is true from before free looks for stages until host is set or no turn starts; readable without the lock.
+	// starts is true while a turn may be about to start, so that busy lists the unit; readable without the lock.
 	starts atomic.Bool
-
 	// requests are the API request ids behind the queued turns, by turn; guarded by mu.
 	requests map[holdfast.TurnID]string
-
 	// warming is closed when the start of an agent ahead of its turn has ended, successfully or not;
 	// nil if no such start is under way.
 	warming chan struct{}
-
-	// rules is the number of changes of the session's permission rules. Whoever commits a change
-	// increments it afterwards, so that a running turn reads the rules again.
-	rules atomic.Int64
 }
 
 // turnRun is a turn that runs in this server.

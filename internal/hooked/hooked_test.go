@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,11 @@ type rig struct {
 	registry *hook.Registry
 	facts    *pending.Facts
 	over     error
+	// unstored is the error with which permission updates fail, failed the errors that ended the turn.
+	unstored error
+	failed   []error
+	// unloaded is the error with which the hooks of the agent are read.
+	unloaded error
 }
 
 func newRig(t *testing.T) *rig {
@@ -97,7 +103,7 @@ func (r *rig) denies(event hook.Event) *int {
 func (r *rig) hooks() *hooked.Hooks {
 	return hooked.New(hooked.Config{
 		Installed: hooked.Installed{Registry: r.registry},
-		Agent:     func(context.Context, holdfast.VersionID) (hook.Config, error) { return nil, nil },
+		Agent:     func(context.Context, holdfast.VersionID) (hook.Config, error) { return nil, r.unloaded },
 		Sessions:  noBox{r.sessions}, Journal: r.journal,
 		Go:      func(f func(context.Context)) bool { f(context.Background()); return true },
 		NewCall: func() (holdfast.CallID, error) { return "01890a5d-ac96-774b-bcce-b302099a8060", nil },
@@ -123,7 +129,8 @@ func (r *rig) turn() *hooked.Turn {
 		Log: func(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error] {
 			return r.journal.Replay(ctx, session, after)
 		},
-		Updated: func(context.Context, []policy.Update) (*pending.Fact, error) { return nil, nil },
+		Updated: func(context.Context, []policy.Update) (*pending.Fact, error) { return nil, r.unstored },
+		Fail:    func(err error) { r.failed = append(r.failed, err) },
 		Flush:   func(context.Context) error { r.record(); return nil },
 	})
 	if err != nil {
@@ -256,5 +263,73 @@ func TestRunsAreToldFromCalls(t *testing.T) {
 	id := res.Runs[0].Call
 	if !hooked.RunOf(id, turnID) || hooked.RunOf(id, turnID+"x") || hooked.RunOf(holdfast.CallID(session), turnID) {
 		t.Errorf("%s is not told to be a run of the turn", id)
+	}
+}
+
+// TestRulesThatCannotBeStoredEndTheTurn: a call after the hook must not run without the rule that it asked for.
+func TestRulesThatCannotBeStoredEndTheTurn(t *testing.T) {
+	r := newRig(t)
+	r.denies(hook.PostToolUse)
+	turn := r.turn()
+	r.unstored = holdfast.Errorf(holdfast.KindUnavailable, "test", "the disk is full")
+	turn.Fire(t.Context(), hook.Input{Event: hook.PostToolUse, ToolName: "Bash", ToolUseID: "one"})
+	if len(r.failed) != 1 || !holdfast.IsKind(r.failed[0], holdfast.KindUnavailable) || r.facts.Waiting() {
+		t.Errorf("the turn ended with %v", r.failed)
+	}
+}
+
+// TestMessagesWithoutAVerdictAreWithheld: at the end of a turn, each message on which no hook has finished gets a record
+// that withholds it, also if the hooks cannot be loaded.
+func TestMessagesWithoutAVerdictAreWithheld(t *testing.T) {
+	r := newRig(t)
+	say := func(text string, steer bool) holdfast.UserMessage {
+		return holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}, Steer: steer}
+	}
+	c := journal.NewChange(session)
+	c.Events = []journal.Draft{
+		{Type: holdfast.EventMessageUser, Turn: turnID, Data: say("hello", false)},
+		{Type: holdfast.EventMessageUser, Turn: turnID, Data: say("and this", true)},
+		{Type: holdfast.EventMessageUser, Turn: turnID + "x", Data: say("of another turn", false)},
+	}
+	r.commit(c)
+	row, err := r.sessions.Row(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withheld := func(turn *hooked.Turn) (out []int64) {
+		t.Helper()
+		drafts, err := r.hooks().Withhold(t.Context(), row, turnID, turn, r.journal.Replay(t.Context(), session, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range drafts {
+			ran := d.Data.(holdfast.HookRan)
+			if !hook.Withholds(ran) || d.Turn != turnID || ran.Reason == "" {
+				t.Errorf("%+v withholds nothing", ran)
+			}
+			out = append(out, ran.MessageSeq)
+		}
+		return out
+	}
+	if got := withheld(nil); got != nil {
+		t.Errorf("without hooks, %v are withheld", got)
+	}
+	r.unloaded = holdfast.Errorf(holdfast.KindUnavailable, "test", "the disk is gone")
+	if got := withheld(nil); !slices.Equal(got, []int64{2, 3}) {
+		t.Errorf("with hooks that cannot be loaded, %v are withheld", got)
+	}
+	r.unloaded = nil
+	r.denies(hook.UserPromptSubmit)
+	if got := withheld(nil); !slices.Equal(got, []int64{2, 3}) {
+		t.Errorf("before a verdict, %v are withheld", got)
+	}
+	turn := r.turn()
+	if err := turn.Begin(t.Context()); !holdfast.IsKind(err, holdfast.KindDenied) {
+		t.Fatal(err)
+	}
+	for _, turn := range []*hooked.Turn{turn, nil} {
+		if got := withheld(turn); !slices.Equal(got, []int64{3}) {
+			t.Errorf("after the first verdict, %v are withheld", got)
+		}
 	}
 }

@@ -40,6 +40,8 @@ type TurnConfig struct {
 	// Updated makes permission updates that a hook asks for effective, and returns the fact that
 	// records them; nil for none.
 	Updated func(ctx context.Context, updates []policy.Update) (*pending.Fact, error)
+	// Fail ends the turn with an error. It does not wait for the turn's end.
+	Fail func(error)
 	// Flush commits the pending facts.
 	Flush func(ctx context.Context) error
 }
@@ -168,13 +170,16 @@ func (t *Turn) recall(call holdfast.CallID) (holdfast.HookRan, bool) {
 }
 
 // note turns new hook runs for an event into a pending fact, together with the permission updates
-// that they ask for. Before a tool call, the updates are recorded with the verdict instead.
+// that they ask for. Before a tool call, the updates are recorded with the verdict instead. If the
+// updates cannot be made, it records nothing and ends the turn, so that no call runs without a rule
+// that a hook asked for.
 func (t *Turn) note(ctx context.Context, in hook.Input, res hook.Result) {
 	fact := &pending.Fact{}
 	if in.Event != hook.PreToolUse && in.Event != hook.PermissionRequest && slices.ContainsFunc(res.Runs, func(r hook.Ran) bool { return !r.Known }) {
 		switch updated, err := t.cfg.Updated(ctx, res.Updates); {
 		case err != nil:
-			t.hooks.cfg.Log.WarnContext(ctx, "permission updates of a hook could not be made", "session_id", t.cfg.Row.ID, "error", err)
+			t.cfg.Fail(holdfast.Errorf(holdfast.KindOf(err), "hook", "the permission rules that a hook for %s asked for cannot be stored: %w", in.Event, err))
+			return
 		case updated != nil:
 			fact = updated
 		}
@@ -226,7 +231,7 @@ func (t *Turn) Recorded(ctx context.Context, events []holdfast.Event) {
 	}
 }
 
-// notify runs the Notify hooks for a notice or an approval question. A notice that a hook asked for
+// notify runs the Notify hooks for a notice or an approval question, in the background. A notice that a hook asked for
 // runs none.
 func (t *Turn) notify(ev holdfast.Event) {
 	if !t.set.has(hook.Notify) {
@@ -292,7 +297,8 @@ func (t *Turn) Begin(ctx context.Context) error {
 	return nil
 }
 
-// prompt returns a user message as the hooks change it, and runs them the first time.
+// prompt returns a user message as the hooks change it. The hooks run at the first call for the message. It fails if
+// the turn is over.
 func (t *Turn) prompt(ctx context.Context, ev holdfast.Event) (prompted, error) {
 	t.mu.Lock()
 	p, done := t.prompts[ev.Seq]
@@ -309,6 +315,10 @@ func (t *Turn) prompt(ctx context.Context, ev holdfast.Event) (prompted, error) 
 		trigger = "steer"
 	}
 	res := t.Fire(ctx, hook.Input{Event: hook.UserPromptSubmit, Prompt: m.Text(), Trigger: trigger, Key: "m" + strconv.FormatInt(ev.Seq, 10)})
+	if err := t.cfg.Alive(); err != nil {
+		// Fire may have run no hooks, because the turn is over here.
+		return prompted{}, err
+	}
 	p.text = m.Text()
 	for _, ran := range res.Runs {
 		p.text = hook.Prompted(p.text, ran.HookRan)
@@ -342,6 +352,63 @@ func (t *Turn) Steered(ctx context.Context, events []holdfast.Event) ([]holdfast
 		}
 	}
 	return events, nil
+}
+
+// Withhold returns events that withhold messages of the user from the model, to be recorded with the
+// end of a turn: the messages of the turn that no hook for userPromptSubmit has finished on, if there
+// are such hooks or the hooks cannot be loaded. t is the Turn, nil if it was not loaded; log yields the
+// turn's events.
+func (h *Hooks) Withhold(ctx context.Context, row journal.Row, turn holdfast.TurnID, t *Turn, log iter.Seq2[holdfast.Event, error]) ([]journal.Draft, error) {
+	record := holdfast.HookRan{
+		Event: string(hook.UserPromptSubmit), Hook: "unknown", Where: string(hook.InProc), Outcome: hook.OutcomeRefused, Decision: "deny",
+		Reason: "the message is withheld from the model, because the turn ended before this hook had finished",
+	}
+	if set, err := h.of(ctx, row); err != nil {
+		record.Reason = "the message is withheld from the model, because the session's hooks cannot be loaded: " + journal.Plain(err.Error())
+	} else {
+		hooks := append(set.server.Hooks(hook.Input{Event: hook.UserPromptSubmit}), set.agent.Hooks(hook.Input{Event: hook.UserPromptSubmit})...)
+		if len(hooks) == 0 {
+			return nil, nil
+		}
+		record.Hook, record.Where = hooks[0].Name(), string(hooks[0].Where())
+	}
+	judged := t.judged()
+	var messages []int64
+	for ev, err := range log {
+		if err != nil {
+			return nil, err
+		}
+		var ran holdfast.HookRan
+		switch {
+		case ev.Turn != turn || ev.Agent != "":
+		case ev.Type == holdfast.EventMessageUser:
+			messages = append(messages, ev.Seq)
+		case ev.Type == holdfast.EventHookRan && ev.Decode(&ran) == nil:
+			judged[ran.MessageSeq] = true
+		}
+	}
+	var out []journal.Draft
+	for _, seq := range messages {
+		if !judged[seq] {
+			record.MessageSeq = seq
+			out = append(out, journal.Draft{Type: holdfast.EventHookRan, Turn: turn, Data: record})
+		}
+	}
+	return out, nil
+}
+
+// judged returns the numbers of the messages that hooks ran for, including runs that are not recorded yet.
+func (t *Turn) judged() map[int64]bool {
+	out := map[int64]bool{}
+	if t == nil {
+		return out
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, ran := range t.known {
+		out[ran.MessageSeq] = true
+	}
+	return out
 }
 
 // nameOf returns the call id of a hook run. It is a hash of the turn, the subject of the run and
@@ -412,7 +479,7 @@ func toolInput(e hook.Event, req policy.Request) hook.Input {
 	return hook.Input{Event: e, ToolName: req.Tool, ToolInput: req.Input, ToolUseID: req.CallID, AgentID: req.Agent}
 }
 
-// End lets boxes forget the runs that were never recorded, and runs the Stop hooks. The caller has
+// End lets boxes forget the runs that were never recorded, and runs the Stop hooks in the background. The caller has
 // committed the turn's end.
 func (t *Turn) End(to holdfast.TurnStatus, end holdfast.TurnEnded) {
 	if t == nil {

@@ -6,8 +6,8 @@
 // crash of its call; a call that was marked at two crashes in a row is refused without being judged
 // again.
 //
-// It owns one file in the sessions' directory. The engine imports it; it imports durable and the
-// vocabulary. Invariant: a mark costs two small writes to the page cache and no fsync. A process
+// It owns one file in the sessions' directory. The engine and internal/approvals import it; it imports durable
+// and the vocabulary. Invariant: a mark costs two small writes to the page cache and no fsync. A process
 // that dies leaves its marks; a power cut may lose them, and then one crash is not counted. Waiting
 // for a person is not judging: the mark is removed meanwhile.
 package judging
@@ -29,6 +29,12 @@ import (
 
 // limit is the number of crashes in a row after which a call is refused.
 const limit = 2
+
+// By and Reason are the decider and the reason of a denial for a call that is refused.
+const (
+	By     = "crash guard"
+	Reason = "the server ended two times in a row while it judged this call, so it is not judged again; try another way"
+)
 
 const (
 	// A record in the file is the mark of a call and a number: 0 if the record is empty, underWay
@@ -67,7 +73,7 @@ type File struct {
 }
 
 // Open opens the file of marks. It adds one crash to the count of each call that the previous
-// server was judging when it ended, and replaces the file's content by these counts, durably.
+// server was judging when it ended, and replaces the file's content by these counts, durably if there are any.
 func Open(path string) (*File, error) {
 	const op = "judging"
 	broken := func(err error) error {
@@ -105,7 +111,7 @@ func Open(path string) (*File, error) {
 }
 
 // read returns, for each call that was being judged when the server ended, its number of crashes in
-// a row including this one. Other calls start over at 0.
+// a row including this one, at most limit. Other calls start over at 0.
 func read(path string) (map[Mark]uint64, error) {
 	in, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -66,7 +66,7 @@ func OpenIdentity(data string, random io.Reader, accept bool) (Identity, error) 
 		}
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).
+		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "the identity file of the data directory cannot be read: %w", err).
 			WithHint("the server's user must own %s", path)
 	case !id.Copy || !accept:
 		return id, nil
@@ -92,13 +92,13 @@ func LookAtIdentity(data string) (Identity, error) {
 		return id, holdfast.Errorf(holdfast.KindInternal, op, "the file %s has no valid identity of a data directory", holdfast.Quote(path)).
 			WithHint("holdfast serve --accept-copy --data %s", data)
 	case err != nil:
-		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).WithHint("the server's user must own %s", path)
+		return id, holdfast.Errorf(holdfast.KindUnavailable, op, "the identity file of the data directory cannot be read: %w", err).WithHint("the server's user must own %s", path)
 	}
 	return id, nil
 }
 
-// MarkRestored writes an identity by which a data directory that was restored is a copy, also if the
-// original is gone.
+// MarkRestored writes a new identity into a restored data directory, by which the directory counts as a
+// copy, also if the original is gone.
 func MarkRestored(data string, random io.Reader) error {
 	// Name an inode number that no file has, so that the directory counts as a copy.
 	_, err := makeIdentity(filepath.Join(data, identityFile), random, func(*os.File) (inode, error) {

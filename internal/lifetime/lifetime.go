@@ -20,8 +20,8 @@ type Life struct {
 	// turns; nil before Begin.
 	Base  context.Context
 	letGo context.CancelFunc
-	// Leaving is closed when the server begins to shut down; Started when a start has continued the
-	// open turns.
+	// Leaving is closed when the server begins to shut down. The engine closes Started when its start has continued
+	// the open turns.
 	Leaving, Started chan struct{}
 	// Turns runs the goroutines of turns, Hooks those of hooks that no turn waits for, and Rest all
 	// others, such as the watchdog.
@@ -54,8 +54,8 @@ func (l *Life) CloseAll() {
 	l.Rest.Close()
 }
 
-// Leave begins the shutdown: no new turn is accepted from here on. With detach, running turns are
-// abandoned too.
+// Leave begins the shutdown: from then on Draining returns an error, so that no new turn is accepted. If detach is
+// true, Detached reports true, so that running turns are abandoned.
 func (l *Life) Leave(detach bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,8 +95,8 @@ const (
 	lastPause  = 5 * time.Second
 )
 
-// Insist runs do, a commit, again until it succeeds, and logs each failure as what. It returns
-// false if the server shuts down first: then the log stays as it is for the next start.
+// Insist calls do, which commits to a session's log, until it succeeds. It logs each failure with the text what. It
+// returns false if the server shuts down first: then the next start continues from the session's log as it is.
 func (l *Life) Insist(id holdfast.SessionID, what string, do func() error) bool {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if l.Detached() {
@@ -137,7 +137,7 @@ func LeftToNextStart(op string) error {
 		WithHint("retry when the server is back")
 }
 
-// Await waits for done. It returns LeftToNextStart if over ends first, and ctx's cause if ctx does.
+// Await waits until done is closed. It returns LeftToNextStart if over is closed first, and ctx's cause if ctx ends.
 func Await(ctx context.Context, op string, done, over <-chan struct{}) error {
 	select {
 	case <-done:
@@ -160,7 +160,7 @@ type Crew struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	// idle is closed when n, the number of goroutines, falls to 0; nil while nobody waits.
+	// n is the number of goroutines that run. idle is closed when n falls to 0; it is nil while no Wait waits.
 	idle chan struct{}
 }
 
@@ -174,6 +174,7 @@ func (c *Crew) Run(fn func()) bool {
 	c.n++
 	go func() {
 		defer c.left()
+		deepen(0)
 		fn()
 	}()
 	return true
@@ -215,11 +216,11 @@ func (c *Crew) Wait(ctx context.Context) error {
 	}
 }
 
-// Deepen grows the calling goroutine's stack once while it is almost empty. Otherwise a turn, whose
-// calls nest deeply, would copy the stack at each doubling.
+// deepen grows the calling goroutine's stack once while it is almost empty. Otherwise the goroutines of a crew,
+// whose calls nest deeply, would copy the stack at each doubling.
 //
 //go:noinline
-func Deepen(n int) byte {
+func deepen(n int) byte {
 	var room [24 << 10]byte
 	room[n&0xfff] = 1
 	return room[n*7&0xfff]

@@ -13,14 +13,11 @@ import (
 // Session configures the layers of one session.
 type Session struct {
 	Row journal.Row
-	// Changes returns the number of changes of the session's rules so far (default: 0). Whenever it
-	// differs from the last call, the rules are read again.
-	Changes func() int64
 	// Approver asks a person about a call; nil if nobody can be asked.
 	Approver policy.Approver
-	// Fresh returns the rule changes that the session's turn has decided but not recorded yet
-	// (default: none).
-	Fresh func() []journal.RuleChange
+	// Updates are the permission updates of the session's turn; nil without a turn. The rules include its
+	// changes that are not recorded yet.
+	Updates *Updates
 }
 
 // Layers adds a session's layers to the server's policy: the settings of its agent version, its
@@ -29,7 +26,7 @@ type Layers struct {
 	of *Policies
 	s  Session
 
-	// stale is true if rules and workspace must be read again.
+	// stale is true if the rules and the settings in the workspace must be read again.
 	stale atomic.Bool
 
 	mu sync.Mutex
@@ -38,7 +35,7 @@ type Layers struct {
 	// version is the policy with the layer of the agent version; nil before the first use.
 	version *policy.Engine
 	// rules are the session's rules as they were last read; settings are only those that the workspace's
-	// settings contain. changes is the result of Changes at that time plus one; 0 before the first read.
+	// settings contain. changes is the number of rule changes, by Sources and Updates, before that read.
 	rules, settings policy.Config
 	changes         int64
 	space           Workspace
@@ -46,12 +43,6 @@ type Layers struct {
 
 // Layers returns the layers of a session.
 func (p *Policies) Layers(s Session) *Layers {
-	if s.Changes == nil {
-		s.Changes = func() int64 { return 0 }
-	}
-	if s.Fresh == nil {
-		s.Fresh = func() []journal.RuleChange { return nil }
-	}
 	l := &Layers{of: p, s: s}
 	l.stale.Store(true)
 	return l
@@ -83,8 +74,9 @@ func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, er
 		}
 	}
 	stale := l.stale.Swap(false)
-	if changes := l.s.Changes() + 1; stale || changes != l.changes {
-		rules, settings, err := l.of.rules(ctx, l.s.Row, l.s.Fresh())
+	// Count the changes before reading the rules: a change in between makes the next call read them again.
+	if changes := l.of.from.Changes() + l.s.Updates.count(); stale || changes != l.changes {
+		rules, settings, err := l.of.rules(ctx, l.s.Row, l.s.Updates.unrecorded())
 		if err != nil {
 			l.stale.Store(true)
 			return nil, "", err
@@ -129,8 +121,8 @@ func (l *Layers) make() (*policy.Engine, error) {
 	return p.With(policy.Config{Approver: l.s.Approver})
 }
 
-// rules returns the rules of a session and its workspace as a policy layer, including changes that are not
-// recorded yet. settings has only the rules in the workspace's settings, which only an admin changes.
+// rules returns the rules of a session and its workspace as a policy layer, including changes that are not recorded
+// yet. settings has only the rules in the workspace's settings, which no answer, hook or agent can change.
 func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (cfg, settings policy.Config, err error) {
 	list, err := p.Rules(ctx, row)
 	if err != nil {

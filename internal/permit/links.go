@@ -80,8 +80,9 @@ func NewLinks(ctx context.Context, box *sandbox.Box, tree Tree, clock func() tim
 // path in boxes, which the rules name.
 type Directory struct{ Host, Box string }
 
-// On says where the session has its workspace and its home: a trusted one on the host. In the eyes of l their paths on
-// the host are symlinks to those in boxes, so that a rule about /workspace/x holds for the host's path of that file, too.
+// On tells l where the session has its workspace and its home: a trusted session has both on the host. l then treats
+// their paths on the host as symlinks to their paths in boxes, so that a rule about /workspace/x also applies to the
+// path of that file on the host.
 func (l *Links) On(workspace, home string) *Links {
 	for _, d := range []Directory{{workspace, boxWorkspace}, {home, boxHome}} {
 		if d.Host == d.Box {
@@ -96,7 +97,7 @@ func (l *Links) On(workspace, home string) *Links {
 	return l
 }
 
-// onHost returns the path at which the session's tools have a file that rules name.
+// onHost returns the path at which the session's tools have the file that rules call name.
 func (l *Links) onHost(name string) string {
 	for _, d := range l.host {
 		if at, ok := moved(name, d.Box, d.Host); ok {
@@ -122,7 +123,7 @@ func (l *Links) Named(name string) string {
 	return name
 }
 
-// Readlink implements check.FS. Results are cached for the whole decision.
+// Readlink implements check.FS. Results are cached for the decision, until lookTime passes without a lookup.
 func (l *Links) Readlink(name string) (string, error) {
 	name = path.Clean(name)
 	l.mu.Lock()
@@ -157,7 +158,7 @@ func (l *Links) askable(name string, list bool) error {
 		return syscall.EINVAL
 	case name == boxWorkspace || name == boxHome:
 		if l.box != nil && !list {
-			return syscall.EINVAL // not a symlink: the driver makes both directories
+			return syscall.EINVAL // the workspace and the home are no symlinks: the driver makes them as directories
 		}
 	case !utf8.ValidString(name) || strings.IndexFunc(name, func(r rune) bool { return r >= 0xEF80 && r <= 0xEFFF }) >= 0:
 		return fmt.Errorf("%w: the path %q is not valid text", check.ErrUnseen, name)
@@ -196,7 +197,7 @@ func (l *Links) readlink(name string) (string, error) {
 	case info.Type != wire.TypeSymlink:
 		return "", syscall.EINVAL
 	case info.Target == "":
-		return "", fmt.Errorf("%w: %s", check.ErrUnseen, name)
+		return "", fmt.Errorf("%w: the box did not give the target of the symlink %s", check.ErrUnseen, name)
 	}
 	return info.Target, nil
 }
@@ -280,5 +281,5 @@ func system(err error) error {
 	case holdfast.IsKind(err, holdfast.KindTooLarge):
 		return syscall.E2BIG
 	}
-	return fmt.Errorf("%w: %w", check.ErrUnseen, err)
+	return fmt.Errorf("%w: a path lookup failed: %w", check.ErrUnseen, err)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pending"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/policy"
@@ -26,7 +27,9 @@ type sources struct {
 	space space
 	rules []journal.Rule
 	asked map[string]int
-	fails error
+	// changes is what Changes returns.
+	changes int64
+	fails   error
 }
 
 func (s *sources) Layer(context.Context, holdfast.VersionID) (policy.Config, error) {
@@ -37,6 +40,8 @@ func (s *sources) Layer(context.Context, holdfast.VersionID) (policy.Config, err
 func (s *sources) Workspace(context.Context, journal.Row) (permit.Workspace, error) {
 	return &s.space, s.fails
 }
+
+func (s *sources) Changes() int64 { return s.changes }
 
 func (s *sources) Rules(_ context.Context, key string) ([]journal.Rule, error) {
 	s.asked["rules of "+key]++
@@ -210,15 +215,13 @@ func TestGitObeysMore(t *testing.T) {
 	}
 }
 
-// TestWhatIsNewCounts: after Recorded, rules and workspace are read again; the rules also when
-// Changes returns another number. Changes that are not recorded yet count after Recorded.
+// TestWhatIsNewCounts: after Recorded, rules and workspace are read again; the rules also when the number of changes
+// of the sources is another one. The turn's own updates count at once, before they are recorded.
 func TestWhatIsNewCounts(t *testing.T) {
 	from := &sources{}
-	changes := int64(0)
-	var fresh []journal.RuleChange
-	l := policies(t, from).Layers(permit.Session{
-		Row: row, Changes: func() int64 { return changes }, Fresh: func() []journal.RuleChange { return fresh },
-	})
+	p := policies(t, from)
+	updates := p.Updates(row, "turn")
+	l := p.Layers(permit.Session{Row: row, Updates: updates})
 	check := func(what string, want policy.Verdict) {
 		t.Helper()
 		if got, by, _ := decides(t, l, "make all"); got != want {
@@ -229,16 +232,22 @@ func TestWhatIsNewCounts(t *testing.T) {
 	check("without a rule", policy.Denied)
 	from.rules = []journal.Rule{grant}
 	check("nobody said that there is a rule", policy.Denied)
-	changes++
+	from.changes++
 	check("somebody changed the rules", policy.Allowed)
 	from.space.next = policy.Config{Rules: rules(t, nil, []string{"Bash(make *)"}), Tighten: true}
 	check("nothing was recorded", policy.Allowed)
 	l.Recorded()
 	check("the workspace was written to", policy.Denied)
 	from.space.next, from.rules = policy.Config{}, nil
-	fresh = []journal.RuleChange{{Key: "one", RuleChange: holdfast.RuleChange{Scope: holdfast.ScopeSession, Behavior: "grant", Rule: "Bash(make *)"}}}
 	l.Recorded()
-	check("a change of the turn", policy.Allowed)
+	check("no rules", policy.Denied)
+	add := policy.Update{Type: policy.AddRules, Behavior: "allow", Rules: []string{"Bash(make *)"}, Destination: policy.ToSession}
+	if _, err := updates.Take(t.Context(), permit.UpdatesOf(permit.ByPolicy, []policy.Update{add})); err != nil {
+		t.Fatal(err)
+	}
+	check("an update of the turn", policy.Allowed)
+	updates.Drop(new(pending.Facts))
+	check("the update is dropped", policy.Denied)
 }
 
 // TestWhatCannotBeReadAllowsNothing: if the settings in a workspace cannot be read, the reason is

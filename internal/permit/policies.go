@@ -15,9 +15,11 @@ type Sources interface {
 	Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error)
 	// Workspace returns a reader of the settings in a session's workspace.
 	Workspace(ctx context.Context, row journal.Row) (Workspace, error)
-	// Rules returns the rules stored under a key (see Key): those of the workspace first, then those
-	// of the session, each oldest first.
+	// Rules returns the rules stored under a key (see Key): those with the scope workspace first, then those with the
+	// scope session, the oldest rule of each scope first.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
+	// Changes returns a number that grows whenever the rules of any key may have changed.
+	Changes() int64
 }
 
 // Workspace reads the policy settings in a workspace's files. Only one goroutine may use it at a

@@ -65,7 +65,7 @@ func TestRulesOfHigherTrustStay(t *testing.T) {
 	} {
 		row := row
 		row.Trust = trust
-		u := p.Updates(row, "turn", func() {})
+		u := p.Updates(row, "turn")
 		remove := func(kind policy.UpdateType, behavior string, rules ...string) policy.Update {
 			return policy.Update{Type: kind, Behavior: behavior, Rules: rules, Destination: policy.ToProject}
 		}

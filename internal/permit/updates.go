@@ -44,14 +44,15 @@ func UpdatesOf(by By, list []policy.Update) []Update {
 // update is effective as soon as Take returns; it is recorded when the fact that Take returns is
 // committed. Safe for concurrent use.
 type Updates struct {
-	of      *Policies
-	row     journal.Row
-	turn    holdfast.TurnID
-	changed func()
+	of   *Policies
+	row  journal.Row
+	turn holdfast.TurnID
 
-	mode atomic.Pointer[holdfast.Mode]
-	mu   sync.Mutex
-	open []*taken
+	// changes counts the calls that made updates effective or dropped them.
+	changes atomic.Int64
+	mode    atomic.Pointer[holdfast.Mode]
+	mu      sync.Mutex
+	open    []*taken
 }
 
 // taken holds permission updates that are effective but not recorded yet.
@@ -64,10 +65,9 @@ type taken struct {
 	refused []string
 }
 
-// Updates returns the Updates of a turn. changed is called when updates become effective or are
-// dropped.
-func (p *Policies) Updates(row journal.Row, turn holdfast.TurnID, changed func()) *Updates {
-	u := &Updates{of: p, row: row, turn: turn, changed: changed}
+// Updates returns the Updates of a turn.
+func (p *Policies) Updates(row journal.Row, turn holdfast.TurnID) *Updates {
+	u := &Updates{of: p, row: row, turn: turn}
 	u.mode.Store(&row.Mode)
 	return u
 }
@@ -78,8 +78,19 @@ func (u *Updates) Mode() holdfast.Mode { return *u.mode.Load() }
 // SetMode sets the mode that a request chose for the session and that is already recorded.
 func (u *Updates) SetMode(m holdfast.Mode) { u.mode.Store(&m) }
 
-// Unrecorded returns the rule changes that are effective but not recorded yet.
-func (u *Updates) Unrecorded() []journal.RuleChange {
+// count returns how many times updates became effective or were dropped; 0 if u is nil.
+func (u *Updates) count() int64 {
+	if u == nil {
+		return 0
+	}
+	return u.changes.Load()
+}
+
+// unrecorded returns the rule changes that are effective but not recorded yet; none if u is nil.
+func (u *Updates) unrecorded() []journal.RuleChange {
+	if u == nil {
+		return nil
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var out []journal.RuleChange
@@ -104,7 +115,7 @@ func (u *Updates) Drop(from *pending.Facts) {
 		from.Drop(t.fact)
 	}
 	u.open = nil
-	u.changed()
+	u.changes.Add(1)
 }
 
 // Take makes permission updates effective and returns the fact that records them, or nil for no
@@ -119,7 +130,7 @@ func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, er
 	}
 	mode := u.Mode()
 	t := &taken{by: updates[0].By, was: mode}
-	list = Applied(list, u.Unrecorded())
+	list = Applied(list, u.unrecorded())
 	for _, up := range updates {
 		changes, err := u.plan(list, up)
 		switch {
@@ -141,7 +152,7 @@ func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, er
 	if t.mode != nil {
 		u.mode.Store(t.mode)
 	}
-	u.changed()
+	u.changes.Add(1)
 	return t.fact, nil
 }
 

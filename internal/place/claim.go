@@ -20,8 +20,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// For returns the driver that runs the boxes of a session: the first that serves the session's trust
-// level. If no driver does, or if the trust is not a level, it returns an error; the session never gets another place (I-15).
+// For returns the driver that runs the boxes of a session: the first that serves the session's trust level. If no
+// driver does, or if the trust is not a level, it returns an error; the session never gets another place (I-15).
 func For(s holdfast.Session, drivers []Driver) (Driver, error) {
 	if s.Trust != holdfast.Trusted && s.Trust != holdfast.Untrusted {
 		return Driver{}, holdfast.Errorf(holdfast.KindInternal, "box", "the stored trust %s of session %s is not a trust level, so nothing of the session runs", holdfast.Quote(string(s.Trust)), s.ID).
@@ -44,7 +44,8 @@ func (b *Boxes) pool(row journal.Row) (*pool.Pool, error) {
 // Claim is a request for a session's box.
 type Claim struct {
 	Session holdfast.SessionID
-	// Turn claims count against the limit of turns: they wait for a place, and Queued receives their position.
+	// Turn is true for the claim of a turn. It counts against the limit of turns and waits for a place; Queued receives
+	// its position in the queue.
 	Turn   bool
 	Queued func(position int)
 	// Walls returns the walls (mounts for path rules) that the box of an untrusted session must have.
@@ -69,7 +70,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		if own.moved.Load() == moved {
 			return hold, err
 		}
-		// The session ended, was deleted, or changed its trust meanwhile: this claim must end the
+		// The session ended, was deleted, or changed its trust during this claim, which must then end the
 		// box, because nothing else will end it or remove its files.
 		if hold != nil {
 			hold.Release()
@@ -99,7 +100,7 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Poo
 		return nil, nil, err
 	}
 	if c.Live && b.Running(row) == nil {
-		return nil, nil, holdfast.Errorf(holdfast.KindDenied, "box", "the session's sandbox is not running")
+		return nil, nil, holdfast.Errorf(holdfast.KindDenied, "box", "the sandbox of session %s is not running", c.Session)
 	}
 	pool, err := b.pool(row)
 	if err != nil {
@@ -136,7 +137,7 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Poo
 			return nil, nil, err
 		}
 	case !b.Workspace(row.ID).Exists(ctx):
-		// Never make a new, empty workspace in its place; the caller must accept the loss first.
+		// The workspace is missing: never make a new, empty one instead; the caller must accept the loss first.
 		return nil, nil, resume.FilesGone(row.ID)
 	}
 	hold, err := b.enter(ctx, c, row, pool, spec)
@@ -218,8 +219,9 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	return s, nil
 }
 
-// around masks, in the server's tree that the box can read, what is also in the workspace, because path
-// rules are not enforced there: the workspace itself, or the whole tree if that lies in the workspace.
+// around adds a masked path to walls if the workspace lies in the server's tree that the box can read, or the tree in
+// the workspace. It masks the workspace, or in the second case the tree, at its path below TreeDir, because path
+// rules are not enforced there.
 func around(sc Scope, walls wire.Walls) wire.Walls {
 	below := func(path, dir string) (string, bool) {
 		rel, err := filepath.Rel(dir, path)
@@ -236,12 +238,12 @@ func around(sc Scope, walls wire.Walls) wire.Walls {
 	return walls
 }
 
-// Users are the host ids of boxd and of the tools in the boxes of a scope. All are 0 if no ids are allocated, and for
-// the box of a trusted session with files of its own: that runs as the server.
+// Users are the host ids of boxd and of the tools in the boxes of a scope. All are 0 if no ids are allocated. They
+// are 0 as well for the box of a trusted session with files of its own, which runs as the server's user.
 type Users struct{ Boxd, Tool, ToolGID uint32 }
 
-// Users returns the users of a scope's boxes for sessions with a trust; files is the row of the session that owns its
-// files. A trusted session of a workspace is the owner of its files, in everything that it does.
+// Users returns the host ids for a scope's box of a session with the given trust. files is the row of the session that
+// owns the scope's files. The box of a trusted session of a workspace runs as the owner of the workspace's files.
 func (c *Config) Users(sc Scope, files journal.Row, trust holdfast.Trust) (u Users) {
 	if trust == holdfast.Trusted {
 		return Users{sc.ToolUID, sc.ToolUID, sc.ToolGID}
@@ -259,8 +261,8 @@ func (c *Config) Users(sc Scope, files journal.Row, trust holdfast.Trust) (u Use
 	return u
 }
 
-// derivedUID returns the first of a session's two host ids, if its row has no others; 0 if no ids
-// are allocated.
+// derivedUID returns the first of the two host ids that follow from a session's number. They apply unless its row
+// stores others. It returns 0 if no ids are allocated.
 func (c *Config) derivedUID(row journal.Row) uint32 {
 	if c.UIDBase == 0 {
 		return 0
@@ -319,8 +321,8 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 	return spec, b.sessions.Seeded(ctx, id, set, keptNotice(kept)...)
 }
 
-// noticeKept is the code of the notice that lists files of the agent's folder that are not in the workspace, because it has
-// something else at their paths. mostKept is how many the notice names.
+// noticeKept is the code of the notice that lists files of the agent's folder that were not copied, because the
+// workspace has something else at their paths. The notice names at most mostKept of these files.
 const (
 	noticeKept = "agent_files.kept"
 	mostKept   = 20

@@ -52,8 +52,8 @@ func (b *Boxes) containers(ctx context.Context) ([]container, error) {
 // seconds of waiting, but no work.
 const mostAtOnce = 32
 
-// sideBySide calls do for each box concurrently, also after a failure. done reports for each box
-// whether do returned true; err is the first failure in the order of the boxes.
+// sideBySide calls do for each box concurrently, also after a failure. done reports for each box whether do returned
+// true without an error; err is the first failure in the order of the boxes.
 func sideBySide[T any](boxes []T, do func(T) (bool, error)) (done []bool, err error) {
 	done, errs := make([]bool, len(boxes)), make([]error, len(boxes))
 	var g errgroup.Group
@@ -127,7 +127,8 @@ func (b *Boxes) PruneContainers(ctx context.Context, dryRun bool) (holdfast.Prun
 	return prune(ctx, b, planPrune(list, known(ctx, b)), dryRun)
 }
 
-// prune removes what the plan names and what drivers have left over, or with dryRun says what it would remove.
+// prune removes the boxes in plan and the leftovers of the drivers, and returns what it removed. If dryRun is true, it
+// removes nothing, and returns what it would remove.
 func prune(ctx context.Context, b *Boxes, plan []pruning, dryRun bool) (holdfast.PrunedContainers, error) {
 	out := holdfast.PrunedContainers{DryRun: dryRun, Pruned: []holdfast.Pruned{}}
 	done, err := sideBySide(plan, func(p pruning) (bool, error) {
@@ -135,7 +136,7 @@ func prune(ctx context.Context, b *Boxes, plan []pruning, dryRun bool) (holdfast
 		case dryRun:
 			return true, nil
 		case p.wanted:
-			return p.pool.RemoveStopped(ctx, p.ID) // false if the box was started meanwhile
+			return p.pool.RemoveStopped(ctx, p.ID) // false if the box was started after it was listed
 		}
 		return p.pool.RemoveOrphan(ctx, p.ID, func() bool { return !known(ctx, b)(p.ID) })
 	})
@@ -162,7 +163,7 @@ func prune(ctx context.Context, b *Boxes, plan []pruning, dryRun bool) (holdfast
 // pruning is a box that is to be removed, and the reason.
 type pruning struct {
 	container
-	wanted bool
+	wanted bool // a session may still use the box: only its record is removed
 	reason string
 }
 
@@ -191,10 +192,10 @@ func sweeps(ctx context.Context, b *Boxes) {
 	}
 }
 
-// sweep removes the boxes that no session may use, which the end of a session or workspace left because the server or a
-// driver failed meanwhile, and what drivers have left over. The drivers prove that it is this server's: they list only boxes
-// and things that they have recorded in its data directory. Records of boxes of live sessions stay. What fails is tried
-// again by the next sweep.
+// sweep removes boxes that no session may use, and the leftovers of drivers. A box stays behind if the server or a
+// driver failed while a session or workspace ended. Nothing of another server is removed: drivers list only boxes and
+// leftovers of this server's data directory. Records of boxes of live sessions stay. If a removal fails, the next
+// sweep tries it again.
 func sweep(ctx context.Context, b *Boxes) {
 	list, err := b.containers(ctx)
 	plan := planPrune(list, known(ctx, b))
@@ -203,10 +204,10 @@ func sweep(ctx context.Context, b *Boxes) {
 		var done holdfast.PrunedContainers
 		done, err = prune(ctx, b, plan, false)
 		for _, p := range done.Pruned {
-			b.cfg.Log.Info("boxes.swept", "name", p.Name, "driver", p.Driver, "reason", p.Reason)
+			b.cfg.Log.Info("removed what no session uses", "name", p.Name, "driver", p.Driver, "reason", p.Reason)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		b.cfg.Log.Warn("boxes.sweep", "error", err)
+		b.cfg.Log.Warn("boxes that no session uses, and what drivers left over, could not all be removed; the next try follows", "error", err)
 	}
 }

@@ -9,6 +9,8 @@ package place
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"iter"
 	"log/slog"
 	"sync"
@@ -40,11 +42,12 @@ type Config struct {
 	// Scopes determines which sessions share a box; nil means that none do.
 	Scopes Scopes
 
-	// Ready must return before the files of a session are used in its box; nil means that they always may be.
+	// Ready is called before a claim that may start a session's box. If it fails, so does the claim. Nil means that
+	// nothing has to be done before.
 	Ready func(ctx context.Context, row journal.Row) error
 
-	// LimitsOf returns the limits of the box of a session; sessions that share a box have the same. nil: boxes have
-	// the driver's own.
+	// LimitsOf returns the limits of the box of a session; sessions that share a box have the same limits. If LimitsOf
+	// is nil, the default limits of the driver apply.
 	LimitsOf    func(row journal.Row) (sandbox.Limits, error)
 	LimitsMode  sandbox.LimitsMode
 	Landlock    sandbox.LandlockMode
@@ -58,15 +61,15 @@ type Config struct {
 }
 
 // MaxNumber is how many sessions of a data directory can have host ids for their boxes, MaxWorkspaces how many
-// workspaces: two for each, those of sessions from Config.UIDBase on, then those of workspaces. Ready boots use
-// ids from ReadyUIDs after Config.UIDBase on.
+// workspaces. Each has two ids: those of sessions begin at Config.UIDBase, and those of workspaces follow. The ids of
+// ready boots begin at Config.UIDBase + ReadyUIDs.
 const (
 	MaxNumber     = 1<<29 - MaxWorkspaces
 	MaxWorkspaces = workspaces.MaxNumber
 	ReadyUIDs     = 2 * (MaxNumber + MaxWorkspaces)
 )
 
-// WorkspaceUID returns the host id of the tools in the tree of a workspace with a number from 1 on.
+// WorkspaceUID returns the host id of a workspace's tools, from base (Config.UIDBase) and its number, at least 1.
 func WorkspaceUID(base uint32, number int64) uint32 { return base + 2*uint32(MaxNumber+number) - 1 }
 
 // Sessions is what Boxes needs to know about sessions. The engine implements it. Safe for concurrent use.
@@ -89,8 +92,8 @@ type Sessions interface {
 	Agents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	// Hooks returns a function that reports which calls are runs of hooks in the session's running turn.
 	Hooks(id holdfast.SessionID) func(holdfast.CallID) bool
-	// Open reports whether the session has a running or queued turn. A turn that has given its box
-	// back until a person or a provider answers does not count.
+	// Open reports whether the session has a running or queued turn. It returns false while the running turn has given its
+	// box back until a person or a provider answers.
 	Open(ctx context.Context, id holdfast.SessionID) (bool, error)
 }
 
@@ -100,12 +103,12 @@ type Boxes struct {
 	sessions Sessions
 	claims   claims
 	places   places
-	// seeding is held while files are written into the tree of a workspace.
+	// seeding is held while an agent's files are written into the tree of a workspace, which other sessions may have too.
 	seeding sync.Mutex
 
 	Calm Calm
 
-	// end ends the sweeps, ended waits for the last one.
+	// end stops the goroutine that sweeps, ended waits for its end.
 	end   context.CancelFunc
 	ended sync.WaitGroup
 }
@@ -120,10 +123,10 @@ type claims struct {
 type claimed struct {
 	// refs is guarded by claims.mu.
 	refs int
-	// seed is held while the first files of the session's scope are made.
+	// seed is held while the first files of the scope that this session owns are made.
 	seed sync.Mutex
-	// moved is incremented whenever the session's former boxes become unusable: at its end, and
-	// at a change of its trust.
+	// moved is incremented whenever the session's former boxes become unusable, such as at its end, at a change of its
+	// trust, or when its workspace is deleted.
 	moved atomic.Int64
 }
 
@@ -143,8 +146,8 @@ func New(cfg Config, sessions Sessions) *Boxes {
 	return b
 }
 
-// Start adopts the boxes that a former server left for sessions that still live, or if stop is
-// true ends them. ctx is the context of the pools for their whole life.
+// Start adopts the boxes that a former server left for sessions that still live, or if stop is true ends them. The
+// pools keep the values of ctx, but do not end with it.
 func (b *Boxes) Start(ctx context.Context, stop bool) error {
 	for _, d := range b.cfg.Drivers {
 		if err := d.Pool.Start(ctx, stop, known(ctx, b)); err != nil {
@@ -169,6 +172,19 @@ func (b *Boxes) Close(ctx context.Context, stop bool) error {
 		}
 	}
 	return first
+}
+
+// Sync returns when everything that boxes have written to workspaces and homes is durable. It leaves out a workspace
+// that does not exist, such as a directory that its user has removed.
+func Sync(ctx context.Context, b *Boxes) error {
+	trees, err := b.cfg.Scopes.Trees(ctx)
+	errs := []error{err, b.cfg.Files.Sync(ctx, b.cfg.Dir)}
+	for _, dir := range trees {
+		if err := b.cfg.Files.Sync(ctx, dir); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (c *claims) join(id holdfast.SessionID) *claimed {

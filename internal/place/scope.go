@@ -19,10 +19,10 @@ import (
 // Scope is the unit that has one box: a session with files of its own, or several sessions that share files.
 type Scope struct {
 	Box holdfast.BoxID
-	// Dir is the directory on the host that contains the box's trees.
+	// Dir is the directory on the host with the box's directories, except Home and Tree if they lie elsewhere.
 	Dir string
-	// Home is the directory that contains what is the session's alone: its home, and what scans remember. It is
-	// Dir, unless sessions share the box.
+	// Home is the directory on the host with what belongs to this session alone: its home, and what scans remember. It is
+	// equal to Dir, unless sessions share the box.
 	Home string
 	// Shared is true if each session has a place of its own in the box (sandbox.Spec.Shared).
 	Shared bool
@@ -31,10 +31,10 @@ type Scope struct {
 	Owner holdfast.SessionID
 	// Tree is the host's path of the workspace; empty: Dir/workspace. Other scopes may have the same.
 	Tree string
-	// Borrowed is true if Tree is a directory of the user's own: it exists or is missed, is never made or removed, and
-	// gets no files of an agent.
+	// Borrowed is true if Tree is a directory of the user's own: the server never makes or removes it, and copies no
+	// files of an agent into it.
 	Borrowed bool
-	// Files names the files of the scope: all scopes with the same workspace have the same.
+	// Files is a name for the files of the scope: scopes with the same workspace have the same name.
 	Files holdfast.BoxID
 	// Around is a directory of the host that the box can read; empty: none.
 	Around string
@@ -47,7 +47,7 @@ type Scope struct {
 	Umask *uint32
 }
 
-// Scopes determines which sessions share a box. Its answers must not change while a session lives.
+// Scopes determines which sessions share a box. An answer about a session must not change while it has a box.
 type Scopes interface {
 	// Of returns the scope of a session.
 	Of(session holdfast.SessionID) Scope
@@ -60,6 +60,9 @@ type Scopes interface {
 	// conflict if it was replaced or has another owner, with denied if root owns it and the configuration forbids that.
 	// It fails with conflict if the box should have the server's tree but cannot.
 	Intact(session holdfast.SessionID) error
+	// Trees returns the host's paths of the workspaces of all scopes with a Tree, including those in directories of
+	// users. A path need not exist.
+	Trees(ctx context.Context) ([]string, error)
 }
 
 // Private gives each session a scope of its own, in a directory named after the session.
@@ -83,6 +86,9 @@ func (Private) Boxes(id holdfast.SessionID) []holdfast.BoxID {
 // Intact implements Scopes.
 func (Private) Intact(holdfast.SessionID) error { return nil }
 
+// Trees implements Scopes.
+func (Private) Trees(context.Context) ([]string, error) { return nil, nil }
+
 // Members implements Scopes.
 func (Private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	if id, ok := strings.CutPrefix(string(box), string(holdfast.SessionID("").Box())); ok {
@@ -99,8 +105,8 @@ func (s Scope) Workspace() string {
 	return s.Dir + "/workspace"
 }
 
-// Place returns the paths of workspace and home as the tools of a session with a trust have them. On the host the driver
-// makes the home there.
+// Place returns the paths at which the tools of a session with the given trust see its workspace and home: fixed paths
+// in an isolated box, host paths if the session is trusted.
 func (s Scope) Place(trust holdfast.Trust) (workspace, home string) {
 	if trust != holdfast.Trusted {
 		return policy.Cwd, policy.Home
@@ -125,8 +131,8 @@ func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error)
 	return b.sessions.Row(ctx, owner)
 }
 
-// First returns the row of the first session of a box of which the row can be read; sessions that share a box have the
-// same limits. ok is false if there is none.
+// First returns the row of the first session of a box whose row can be read. For the limits of a box that is enough,
+// because sessions that share a box have the same. ok is false if no row can be read.
 func First(ctx context.Context, b *Boxes, box holdfast.BoxID) (row journal.Row, ok bool) {
 	ids, _ := b.cfg.Scopes.Members(ctx, box) // after an error ids is empty
 	for _, id := range ids {
@@ -137,8 +143,8 @@ func First(ctx context.Context, b *Boxes, box holdfast.BoxID) (row journal.Row, 
 	return row, false
 }
 
-// live returns the sessions that may use a box, that is those that have not ended. A session
-// whose row cannot be read is included.
+// live returns the sessions that may use a box: those that neither have ended nor were deleted. A session whose row
+// cannot be read for another reason is included.
 func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	ids, err := b.cfg.Scopes.Members(ctx, box)
 	return slices.DeleteFunc(slices.Clone(ids), func(id holdfast.SessionID) bool {
@@ -147,7 +153,8 @@ func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 	}), err
 }
 
-// known returns a function that reports whether any session may still use a box.
+// known returns a function that reports whether any session may still use a box. If the sessions of the box cannot be
+// found out, the function returns true.
 func known(ctx context.Context, b *Boxes) func(box holdfast.BoxID) bool {
 	return func(box holdfast.BoxID) bool {
 		live, err := b.live(ctx, box)
@@ -179,8 +186,8 @@ func (b *Boxes) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.Call
 	return calls
 }
 
-// Disk measures how much disk space the trees of a box use. Homes of sessions that have ended do not count: those who use
-// the box cannot remove them.
+// Disk measures how much disk space the trees of a box use. Homes of sessions that have ended do not count: those who
+// use the box cannot remove them.
 func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 	ids, err := b.cfg.Scopes.Members(ctx, box)
 	if err != nil {
@@ -204,8 +211,8 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	return sum, nil
 }
 
-// dirsOf returns the directories with the files of a box: those of all its sessions, ids, and the homes of the live ones.
-// It leaves out a directory of the user's own.
+// dirsOf returns the directories with the files of a box: the box directories and trees of all its sessions, ids, and
+// the homes of the sessions in live. It leaves out directories of the user's own.
 func dirsOf(scopes Scopes, ids, live []holdfast.SessionID) (dirs []string) {
 	for _, id := range ids {
 		sc := scopes.Of(id)
@@ -259,12 +266,13 @@ func (b *Boxes) Freeze(ctx context.Context, row journal.Row) error {
 	return pool.Freeze(ctx, b.Scope(row.ID).Box)
 }
 
-// Stop ends the session's box, even if it is in use. In a box that other sessions use, only what is the session's ends.
+// Stop ends the session's box, even if it is in use. If other sessions use the box, Stop ends only the session's own
+// calls and its place in the box.
 func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error {
 	return b.StopIn(ctx, b.Scope(row.ID), row, reason)
 }
 
-// StopIn is Stop for the box that the session had in a former scope, while it had the trust of row.
+// StopIn does what Stop does, for the box that the session had in the scope sc, when it had the trust of row.
 func (b *Boxes) StopIn(ctx context.Context, sc Scope, row journal.Row, reason string) error {
 	pool, _ := b.pool(row)
 	if pool == nil {
@@ -282,11 +290,11 @@ func shared(ctx context.Context, b *Boxes, sc Scope, id holdfast.SessionID) (boo
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
 
-// stopGrace is how long the processes of a session have between SIGTERM and SIGKILL when its box ends, or when it leaves a
-// shared one.
+// stopGrace is how long the processes of a session have between SIGTERM and SIGKILL when its box ends, or when it
+// leaves a shared one.
 const stopGrace = pool.StopGrace
 
-// removeTimeout limits how long ending a box may take in Leave.
+// removeTimeout limits how long leave may take.
 const removeTimeout = 30 * time.Second
 
 // Leave ends the box of a session that has ended, also a box from a former trust level. If other
@@ -342,7 +350,7 @@ func (b *Boxes) leave(ctx context.Context, sc Scope, id holdfast.SessionID, pool
 	return err
 }
 
-// RemoveFiles removes the files of a deleted session, unless other sessions share them.
+// RemoveFiles removes the files of a deleted session that no other session shares.
 func (b *Boxes) RemoveFiles(ctx context.Context, id holdfast.SessionID) error {
 	sc := b.Scope(id)
 	if sc.Home != sc.Dir {

@@ -27,8 +27,8 @@ type Shared struct {
 
 var _ Scopes = (*Shared)(nil)
 
-// workspaceBox and treeBox are the beginnings of the ids of boxes that the sessions of a workspace share: of those
-// that have the workspace alone, and of those that also have the server's tree.
+// workspaceBox and treeBox are the prefixes of the ids of boxes that the sessions of a workspace share: workspaceBox
+// for sessions that see only the workspace, treeBox for sessions that also see the server's tree.
 const workspaceBox, treeBox = "w-", "t-"
 
 // WorkspaceBoxes returns the ids that boxes of a workspace's sessions can have.
@@ -55,7 +55,7 @@ func (s *Shared) made(id holdfast.SessionID) Scope {
 	}
 	sc.Tree, sc.Borrowed, sc.Files = s.Workspaces.Tree(w), w.Dir != "", holdfast.BoxID(workspaceBox+w.ID)
 	if sc.Borrowed {
-		mask := w.Mask // a copy, so that w stays off the heap
+		mask := w.Mask // copy the field: the address of w.Mask would move all of w to the heap
 		sc.Umask = &mask
 	}
 	m := s.Workspaces.Member(id)
@@ -132,7 +132,16 @@ func (s *Shared) Intact(id holdfast.SessionID) error {
 	return err
 }
 
-// memo remembers the scopes of sessions as of a change of the workspaces, because a turn asks for its session's some
+// Trees implements Scopes.
+func (s *Shared) Trees(ctx context.Context) (trees []string, err error) {
+	list, err := s.Workspaces.List(ctx)
+	for _, w := range list {
+		trees = append(trees, s.Workspaces.Tree(workspaces.Record{Workspace: w}))
+	}
+	return trees, err
+}
+
+// memo caches the scopes of sessions until the workspaces change, because a turn needs the scope of its session about
 // twenty times. The zero value is ready. Safe for concurrent use.
 type memo struct {
 	mu     sync.RWMutex
@@ -195,8 +204,8 @@ func (p *places) join(ctx context.Context, id holdfast.SessionID, box *sandbox.B
 	})
 }
 
-// leave forgets the place of a session and calls do, which ends the place. It waits while the session joins: a join that
-// found the old place would be recorded although the place ends.
+// leave forgets the place of a session and calls do, which ends the place. It waits while the session joins: a join
+// that found the old place would be recorded although the place ends.
 func (p *places) leave(ctx context.Context, id holdfast.SessionID, do func() error) error {
 	return p.alone(ctx, id, func() error {
 		p.forget(id)

@@ -52,7 +52,7 @@ func TestWSR28_BoxesByMountScope(t *testing.T) {
 			}
 		}
 		root := rapid.SampledFrom([]string{"", "/srv/tree"}).Draw(t, "tree root")
-		w, err := workspaces.Open(t.Context(), workspaces.Config{Store: st, Data: "/data", Trees: "/data/workspaces", TreeRoot: root, Make: func(string, int64) error { return nil }})
+		w, err := workspaces.Open(t.Context(), workspaces.Config{Store: st, Data: "/data", TreeRoot: root, Make: func(string, int64) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func TestWSR67_SweepEveryThirtyMinutes(t *testing.T) {
 		if got := left(); got != "live (stopped)" {
 			t.Errorf("after the claim was released: %s", got)
 		}
-		for _, want := range []string{"msg=boxes.swept name=" + string(named["ended"].Box()), `name="a cgroup"`} {
+		for _, want := range []string{`msg="removed what no session uses" name=` + string(named["ended"].Box()), `name="a cgroup"`} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log has no %s: %s", want, &log)
 			}

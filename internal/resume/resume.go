@@ -127,6 +127,6 @@ func Failed(id holdfast.SessionID, err error) journal.Change {
 
 // CutOff returns the error of a resume that the end of the server cut off.
 func CutOff(id holdfast.SessionID) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "session.resume", "the server stopped while the session was being resumed").
+	return holdfast.Errorf(holdfast.KindUnavailable, "session.resume", "the server stopped while session %s was being resumed", id).
 		WithHint("holdfast session resume %s", id)
 }

@@ -1,10 +1,10 @@
 // Package retell describes to an agent in words what happened in a session: it renders the log as
 // one bounded block of text for the front of the next message.
 //
-// The runtimes whose agents keep their own conversation import it; it imports the vocabulary, hook
-// and conversation. Invariant: whatever the texts of users, models, tools and hooks contain, the
-// block ends only at its closing tag, has one line [USER]: for each message of the user, and is no
-// longer than its budget.
+// The runtimes whose agents keep their own conversation, and bench, import it; it imports the vocabulary,
+// hook and conversation. Invariant: whatever the texts of users, models, tools and hooks contain, the
+// block ends only at its closing tag, has one line [USER]: for each message of the user that it
+// includes, and is no longer than its budget.
 package retell
 
 import (
@@ -185,7 +185,7 @@ func (f *folding) tell(item conversation.Item) {
 }
 
 // answered adds the result of a tool call to its entry. A shortened result does not count as
-// truncation, because tool calls are always shortened.
+// truncation: no block holds more than outputBytes of a result.
 func (f *folding) answered(e *entry, u *conversation.Use) {
 	how, said := "", u.Text
 	switch {
@@ -246,10 +246,10 @@ func (f *folding) aside(a *conversation.Aside) {
 	}
 }
 
-// hook adds a hook's texts for the model. If the hook withheld the user's message, the message's
-// text is removed.
+// hook adds a hook's texts for the model. If the hook withheld a message of the user, the text of that
+// message is replaced.
 func (f *folding) hook(at conversation.Place, ran holdfast.HookRan) {
-	if e := f.find(ran.MessageSeq); e != nil && strings.HasPrefix(hook.Prompted("", ran), hook.Withheld) {
+	if e := f.find(ran.MessageSeq); e != nil && hook.Withholds(ran) {
 		was := e.size()
 		e.text = "(a hook withheld what the user said here)"
 		if e != f.first {
@@ -262,7 +262,7 @@ func (f *folding) hook(at conversation.Place, ran holdfast.HookRan) {
 	}
 }
 
-// find returns the user's message with a sequence number; nil if it was dropped.
+// find returns the user's message with a sequence number; nil if the block does not include it.
 func (f *folding) find(seq int64) *entry {
 	if seq == 0 {
 		return nil

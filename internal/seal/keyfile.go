@@ -1,9 +1,9 @@
 // Package seal encrypts data that must not be readable on disk, in envelopes of a Keyring, and
 // stores the server's own keys.
 //
-// The app opens the keys, the credential store seals with them through an interface of its own. It
-// imports the standard library and the vocabulary. Invariant (I-22): sealed data opens
-// only unchanged, with the same key and for the context for which it was sealed.
+// Packages app and auditlog open keys; the credential store seals with them through an interface of its own. It
+// imports durable and the vocabulary. Invariant (I-22): sealed data can be decrypted only if it is unchanged,
+// with the same key and for the context for which it was sealed.
 package seal
 
 import (
@@ -49,7 +49,7 @@ func readOrMake(path string, random io.Reader) ([][]byte, error) {
 	}
 	var known *holdfast.Error
 	if err != nil && !errors.As(err, &known) {
-		err = holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "%w", err)
+		err = holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the key file %s cannot be read or created: %w", holdfast.Quote(path), err)
 	}
 	return keys, err
 }

@@ -134,7 +134,7 @@ func (k *Keyring) wrap(r root, context string, data []byte) ([]byte, error) {
 func (k *Keyring) box(to, key []byte, associated string, plain []byte) ([]byte, error) {
 	aead, err := gcm(key)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "seal", "the value cannot be encrypted: %w", err)
 	}
 	nonce := make([]byte, aead.NonceSize())
 	if _, err := io.ReadFull(k.rand, nonce); err != nil {
@@ -211,8 +211,8 @@ func (k *Keyring) Rewrap(context string, sealed []byte) ([]byte, error) {
 }
 
 // Renew makes a new root key the current one; the others stay until Retire. If the keys were given
-// to OpenKeyring it does nothing, because their owner has to renew them. It does nothing either when
-// rotations that were cut off left as many keys as the file may hold: the next one can only finish them.
+// to OpenKeyring it does nothing, because their owner has to renew them. It also does nothing if
+// interrupted rotations left as many keys as the file can have: then the next rotation only finishes them.
 func (k *Keyring) Renew() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -233,7 +233,7 @@ func (k *Keyring) Renew() error {
 
 // Retire removes all root keys except the current one from the file. The caller must have rewrapped
 // everything stored that was sealed with the others; values that were read before still open in this
-// process. Given keys stay.
+// process. Keys that were given to OpenKeyring stay.
 func (k *Keyring) Retire() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -285,5 +285,5 @@ func writeKeys(path string, roots []root) error {
 }
 
 func unwritten(path string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the file for a new root key cannot be written: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "the file of the root keys %s cannot be written: %w", holdfast.Quote(path), err)
 }

@@ -31,7 +31,7 @@ func (r *reader) bad(path, format string, args ...any) *holdfast.Error {
 	if path != "" {
 		where += ": " + path
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s", where, fmt.Sprintf(format, args...))
+	return holdfast.Errorf(holdfast.KindInvalid, op, "error in the settings file %s: %s", where, fmt.Sprintf(format, args...))
 }
 
 func (r *reader) fail(err error) {
@@ -45,7 +45,7 @@ func (r *reader) notice(format string, args ...any) {
 	r.out.Notices = append(r.out.Notices, r.file+": "+fmt.Sprintf(format, args...))
 }
 
-// each reads the keys of an object by their functions in known; other keys are refused.
+// each reads the keys of an object by their functions in known; other keys, and keys without a value, are refused.
 func (r *reader) each(path string, o object, known map[string]func(path string, v any)) {
 	for _, f := range o {
 		at := f.key
@@ -86,8 +86,8 @@ func (r *reader) own(root object) {
 	})
 }
 
-// cosmetic are the keys of Claude Code's settings that change neither an agent's permissions nor
-// its answers.
+// cosmetic are the keys of Claude Code's settings, besides hooks and permissions, that cause no notice: they do
+// not change an agent's permissions.
 var cosmetic = []string{
 	"$schema", "alwaysThinkingEnabled", "attribution", "autoUpdatesChannel", "cleanupPeriodDays", "companyAnnouncements", "feedbackSurveyState",
 	"includeCoAuthoredBy", "language", "outputStyle", "plansDirectory", "prefersReducedMotion", "showTurnDuration", "spinnerTipsEnabled",
@@ -127,7 +127,7 @@ func (r *reader) under(known map[string]func(string, any)) func(string, any) {
 	return func(path string, v any) {
 		o, ok := v.(object)
 		if !ok {
-			r.fail(r.bad(path, "it has to hold keys and values"))
+			r.fail(r.bad(path, "the value must be a map of keys and values"))
 			return
 		}
 		r.each(path, o, known)
@@ -153,8 +153,8 @@ func (r *reader) label(out *string, most int) func(string, any) {
 	}
 }
 
-// oneOf returns a function that reads a setting that must be the word yes or the word no; it sets out to true for yes,
-// else to false.
+// oneOf returns a function that reads a setting whose value must be the text in the parameter yes, for which it sets
+// out to true, or the text in the parameter no, for which it sets out to false.
 func (r *reader) oneOf(out *bool, yes, no string) func(string, any) {
 	return func(path string, v any) {
 		switch s, _ := v.(string); s {
@@ -207,7 +207,7 @@ func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
 			}
 			rule, err := policy.ParseRule(s, r.tools...)
 			if err != nil {
-				r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s: %w", r.file, at, err).WithHint("%s", holdfast.HintOf(err)))
+				r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "error in the settings file %s: %s: %w", r.file, at, err).WithHint("%s", holdfast.HintOf(err)))
 				return
 			}
 			*out = append(*out, r.spelled(rule, tightens)...)
@@ -233,7 +233,7 @@ func (r *reader) spelled(rule policy.Rule, tightens bool) []policy.Rule {
 // sandbox reads the sandbox settings, which check.ParseSettings defines.
 func (r *reader) sandbox(path string, v any) {
 	if _, ok := v.(object); !ok {
-		r.fail(r.bad(path, "it has to hold keys and values"))
+		r.fail(r.bad(path, "the value must be a map of keys and values"))
 		return
 	}
 	raw, err := json.Marshal(v)
@@ -246,7 +246,7 @@ func (r *reader) sandbox(path string, v any) {
 		err = s.Unsupported()
 	}
 	if err != nil {
-		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s: %w", r.file, path, err).WithHint("%s", holdfast.HintOf(err)))
+		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "error in the settings file %s: %s: %w", r.file, path, err).WithHint("%s", holdfast.HintOf(err)))
 		return
 	}
 	r.out.Sandbox = &s
@@ -277,7 +277,7 @@ func (r *reader) hooks(path string, v any) {
 		err = new(hook.Registry).Load(c, hook.InBox)
 	}
 	if err != nil {
-		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %w", r.file, err).WithHint("%s", holdfast.HintOf(err)))
+		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "error in the settings file %s: %w", r.file, err).WithHint("%s", holdfast.HintOf(err)))
 		return
 	}
 	if r.out.Hooks == nil {

@@ -53,7 +53,7 @@ const maxDepth = 64
 // jsonTree parses one JSON value; a duplicate key is an error.
 func jsonTree(data []byte) (any, error) {
 	if !utf8.Valid(data) {
-		return nil, errors.New("it is not UTF-8")
+		return nil, errors.New("the text is not UTF-8")
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
@@ -115,8 +115,8 @@ func jsonValue(dec *json.Decoder, depth int) (any, error) {
 	return out, err
 }
 
-// maxFlow is the largest number of YAML characters for which the parser takes more than
-// proportional time.
+// maxFlow is how many of the characters []{},&*? a YAML text may have: for them the parser may take
+// more than proportional time.
 const maxFlow = 2000
 
 // yamlTree parses one YAML document without anchors and tags.
@@ -130,7 +130,7 @@ func yamlTree(data []byte) (v any, err error) {
 	}()
 	switch {
 	case !utf8.Valid(data):
-		return nil, errors.New("it is not UTF-8")
+		return nil, errors.New("the text is not UTF-8")
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil
 	}
@@ -153,7 +153,7 @@ func yamlTree(data []byte) (v any, err error) {
 		return nil, errors.New(yaml.FormatError(err, false, false))
 	}
 	if len(file.Docs) > 1 {
-		return nil, errors.New("it contains more than one YAML document")
+		return nil, errors.New("the text contains more than one YAML document")
 	}
 	var plain plainOnly
 	for _, doc := range file.Docs {
@@ -164,7 +164,7 @@ func yamlTree(data []byte) (v any, err error) {
 	}
 	var doc any
 	err = yaml.NewDecoder(bytes.NewReader(data), yaml.Strict(), yaml.UseOrderedMap()).Decode(&doc)
-	if errors.Is(err, io.EOF) { // comments only
+	if errors.Is(err, io.EOF) { // the text has only comments
 		return nil, nil
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package stages delays the next turns of a scope (the sessions that share a box) while work that
+// Package stages delays the next turns of a scope (the sessions that share files) while work that
 // follows a turn, such as a snapshot of its files, is under way.
 //
 // The engine owns one Stages. It imports the journal. Invariant: the stages of a scope run for one
@@ -17,8 +17,8 @@ import (
 )
 
 // Stage is work that follows each turn. When it begins, the turn's end is durable; until it ends,
-// no new turn of the scope starts. Other turns of the scope that already run continue, so the box
-// may be at work. A stage may be slow, for example copy the files.
+// no new turn of the scope starts. Other turns of the scope that already run continue, so the files
+// may change. A stage may be slow, for example copy the files.
 //
 // After is called in the order in which turns of the scope ended, for one turn of a scope at a
 // time. An error becomes a notice in the session's log and delays nothing. The engine does not
@@ -36,7 +36,7 @@ type Settled struct {
 	Status holdfast.TurnStatus
 	// Number is the number of the turn, Seq that of the event of its end.
 	Number, Seq int64
-	// Box is the id of the scope's box, Dir the host directory with the scope's trees.
+	// Box is the id of the session's box, Dir the host directory with the box's trees.
 	Box holdfast.BoxID
 	Dir string
 	// Idle reports that nothing in the scope's boxes can have changed its files since the stages of
@@ -53,8 +53,8 @@ type Stages struct {
 // staged is a scope in which stages still run, or wait for others; n is their number.
 type staged struct {
 	n int
-	// last is closed when the newest stages of the scope have ended, which run after all others.
-	last chan struct{}
+	// last is the newest place of the scope, whose work runs after all other work.
+	last *Place
 	// waiting lists the sessions that tried to start a turn meanwhile.
 	waiting []holdfast.SessionID
 }
@@ -74,16 +74,31 @@ func (s *Stages) Begin(box holdfast.BoxID) *Place {
 	}
 	at.n++
 	p := &Place{of: s, box: box, at: at, before: at.last, own: make(chan struct{})}
-	at.last = p.own
+	at.last = p
 	return p
 }
 
 // Place is a place in the order of a scope's stages.
 type Place struct {
-	of          *Stages
-	box         holdfast.BoxID
-	at          *staged
-	before, own chan struct{}
+	of  *Stages
+	box holdfast.BoxID
+	at  *staged
+	// before is the previous place of the scope. It is nil if there is none, and once the work of this place has ended.
+	before *Place
+	// own is closed when this place was given up.
+	own chan struct{}
+}
+
+// wait waits until the work of p and of all places before p has ended, or until done is closed. A place that was given
+// up without work may have earlier ones whose work still runs.
+func (p *Place) wait(done <-chan struct{}) {
+	for ; p != nil; p = p.before {
+		select {
+		case <-p.own:
+		case <-done:
+			return
+		}
+	}
 }
 
 // Run waits for the work before it, does the work, and gives the place up; nil only gives it up,
@@ -91,10 +106,9 @@ type Place struct {
 // start now. It must be called once.
 func (p *Place) Run(work func()) []holdfast.SessionID {
 	if work != nil {
-		if p.before != nil {
-			<-p.before
-		}
+		p.before.wait(nil)
 		work()
+		p.before = nil
 	}
 	defer close(p.own)
 	p.of.mu.Lock()
@@ -112,17 +126,13 @@ func (s *Stages) Wait(ctx context.Context, box holdfast.BoxID, most time.Duratio
 	if last == nil {
 		return
 	}
-	wait := time.NewTimer(most)
-	defer wait.Stop()
-	select {
-	case <-last:
-	case <-wait.C:
-	case <-ctx.Done():
-	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	last.wait(ctx.Done())
 }
 
-// last returns the channel that is closed when the last work of a scope has ended; nil if there is none.
-func (s *Stages) last(box holdfast.BoxID) <-chan struct{} {
+// last returns the newest place of a scope; nil if the scope has none.
+func (s *Stages) last(box holdfast.BoxID) *Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at := s.at[box]; at != nil {

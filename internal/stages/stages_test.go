@@ -1,8 +1,11 @@
 package stages_test
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -77,5 +80,31 @@ func TestSessionsWaitForTheStagesOfTheirScope(t *testing.T) {
 				}
 			},
 		})
+	})
+}
+
+// TestAPlaceThatIsGivenUpKeepsTheOrder: work behind a place that was given up without work still waits for the work
+// before that place, and so does Wait.
+func TestAPlaceThatIsGivenUpKeepsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s stages.Stages
+		first, second := s.Begin("w"), s.Begin("w")
+		second.Run(nil)
+		waited, ran := false, false
+		go func() {
+			s.Wait(context.Background(), "w", time.Hour)
+			waited = true
+		}()
+		third := s.Begin("w")
+		go third.Run(func() { ran = true })
+		synctest.Wait()
+		if waited || ran {
+			t.Errorf("before the first work has ended: waited %v, ran %v", waited, ran)
+		}
+		first.Run(func() {})
+		synctest.Wait()
+		if !waited || !ran {
+			t.Errorf("after the first work has ended: waited %v, ran %v", waited, ran)
+		}
 	})
 }

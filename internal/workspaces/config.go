@@ -36,14 +36,14 @@ type file struct {
 	looked time.Time
 	// stamp is the stamp that the file had when its content was last read or written.
 	stamp rooted.Stamp
-	// fault says why the file was not imported or could not be written; empty if it holds what the database has.
+	// fault says why the file was not imported or could not be written; empty if the file agrees with the database.
 	fault string
 	// rejected are the paths of the files that were kept because their changes could not be imported.
 	rejected []string
 }
 
 // dir returns the directory of a workspace in the data directory. A directory of the user's own is elsewhere.
-func (c *Config) dir(id holdfast.Slug) string { return c.Trees + "/" + string(id) }
+func (c *Config) dir(id holdfast.Slug) string { return c.Data + "/workspaces/" + string(id) }
 
 // configFiles keeps the config.yaml of each workspace equal to the workspace's row in the database. Safe for
 // concurrent use.
@@ -56,8 +56,8 @@ type configFiles struct {
 	resumed bool
 }
 
-// refresh imports the config.yaml of a workspace if a person changed it. Unless now is true, it looks at the file at
-// most every lookEvery.
+// refresh imports the config.yaml of a workspace if a person changed it. Unless now is true, it looks at the file at most
+// once in lookEvery.
 func (c *configFiles) refresh(ctx context.Context, id holdfast.Slug, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *configFiles) export(ctx context.Context, id holdfast.Slug) {
 	}
 }
 
-// file returns the file of a workspace. The caller holds mu.
+// file returns what the server knows of the config.yaml of a workspace. The caller holds mu.
 func (c *configFiles) file(id holdfast.Slug) *file {
 	f := c.files[id]
 	if f == nil {
@@ -150,13 +150,13 @@ func (c *configFiles) sync(ctx context.Context, id holdfast.Slug, f *file, chang
 		}
 	}
 	if fault != "" && fault != f.fault {
-		c.w.cfg.Log.Warn("workspace.config", "workspace", id, "error", err, "hint", holdfast.HintOf(err))
+		c.w.cfg.Log.Warn("the config.yaml of a workspace was not imported or written", "workspace", id, "error", err, "hint", holdfast.HintOf(err))
 	}
 	f.fault = fault
 }
 
 // errRaced says that the workspace changed while its file was imported.
-var errRaced = errors.New("the workspace changed during the import")
+var errRaced = errors.New("the workspace was changed while its config.yaml was imported")
 
 func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, changed bool) error {
 	r, err := c.w.cfg.Store.Workspace(ctx, id)
@@ -206,7 +206,7 @@ func (c *configFiles) trySync(ctx context.Context, id holdfast.Slug, f *file, ch
 		return err
 	}
 	c.w.keep(next)
-	c.w.cfg.Log.Info("workspace.imported", "workspace", id, "revision", next.Revision)
+	c.w.cfg.Log.Info("changes in the config.yaml of a workspace were imported", "workspace", id, "revision", next.Revision)
 	return c.write(ctx, next, f)
 }
 
@@ -230,12 +230,12 @@ func (c *configFiles) reject(id holdfast.Slug, f *file) error {
 	}
 	f.stamp = rooted.Stamp{}
 	c.seeRejected(id, f)
-	c.w.cfg.Log.Warn("workspace.config.rejected", "workspace", id, "kept", kept)
+	c.w.cfg.Log.Warn("changes in the config.yaml of a workspace were not imported; the file was kept under another name", "workspace", id, "kept", kept)
 	return nil
 }
 
 // errSaved says that a person saved a config.yaml after it was read.
-var errSaved = errors.New("the file was saved meanwhile")
+var errSaved = errors.New("the config.yaml was saved by a person while the server was writing it")
 
 // write writes the config.yaml of a workspace, unless a person saved it after trySync read it: the next look at the file
 // then reads what they saved.

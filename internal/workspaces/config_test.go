@@ -205,10 +205,10 @@ func TestFaultyConfig(t *testing.T) {
 		"title: x\ncolour: red\n":                    `:2:1: "colour": the key is not known`,
 		"title: x\n  model: m\n":                     ":1:8: ",
 		"title: x\ntitle: y\n":                       ":2:1: ",
-		"title: [x]\n":                               ":1:8: title: the value is no text",
-		"title: 7\n":                                 ":1:8: title: the value is no text",
-		"title:\n":                                   ": title: the value is no text",
-		"network: x\n":                               ":1:10: network: the value is no list",
+		"title: [x]\n":                               ":1:8: title: the value is not a text",
+		"title: 7\n":                                 ":1:8: title: the value is not a text",
+		"title:\n":                                   ": title: the value is not a text",
+		"network: x\n":                               ":1:10: network: the value is not a list",
 		"network:\n- x\n- {y: z}\n":                  ":3:",
 		"network: [bad]\n":                           ":1:10: network: bad is bad",
 		"model: bad\n":                               ":1:8: model: bad is bad",
@@ -216,21 +216,21 @@ func TestFaultyConfig(t *testing.T) {
 		"default_trust_level: root\n":                `:1:22: default_trust_level: "root" is not a trust level`,
 		"trust_level: root\n":                        `:1:14: trust_level: "root" is not a trust level`,
 		"dir: /elsewhere\n":                          `:1:6: dir: the directory of the workspace cannot be changed to "/elsewhere"`,
-		"title: &a x\n":                              ": title: the value is no text",
+		"title: &a x\n":                              ": title: the value is not a text",
 		"<<: {title: x}\n":                           ":1:1: ",
 		"- title\n":                                  ":1:",
 		"title: x\n---\ntitle: y\n":                  "more than one YAML document",
 		"title: \xff\n":                              "not UTF-8",
-		"limits: 4\n":                                ":1:9: limits: the value is no map",
+		"limits: 4\n":                                ":1:9: limits: the value is not a map",
 		"title: x\nlimits:\n  ram: 1GiB\n":           ":3:3: limits.ram: the key is not known",
 		"limits: {cpus: 1, memory: much}\n":          `:1:27: limits.memory: the limit memory of a workspace cannot be "much"`,
 		"limits:\n  memory: 8TiB\n":                  `:2:11: limits.memory: the limit memory of the workspace, "8TiB", is above that of this server, 4GiB`,
-		"limits:\n  cpus: {a: 1}\n":                  ": limits.cpus: the value is no number",
-		"permissions: [Read]\n":                      ":1:14: permissions: the value is no map",
+		"limits:\n  cpus: {a: 1}\n":                  ": limits.cpus: the value is neither a number",
+		"permissions: [Read]\n":                      ":1:14: permissions: the value is not a map",
 		"permissions:\n  grant: [Read]\n":            ":2:3: permissions.grant: the key is not known",
-		"permissions:\n  deny: Read\n":               ":2:9: permissions.deny: the value is no list",
+		"permissions:\n  deny: Read\n":               ":2:9: permissions.deny: the value is not a list",
 		"permissions:\n  deny:\n  - Read\n  - bad\n": ": permissions.deny: bad is bad",
-		"permissions:\n  deny: [{a: b}]\n":           ":2:10: permissions.deny: the list holds something that is no text",
+		"permissions:\n  deny: [{a: b}]\n":           ":2:10: permissions.deny: the list has an entry that is not a text",
 		"title: " + strings.Repeat("x", 501) + "\n":  ":1:8: title: ",
 		strings.Repeat("#\n", 40_000):                "longer than 65536 bytes",
 	} {
@@ -246,7 +246,7 @@ func TestFaultyConfig(t *testing.T) {
 			h.later(time.Hour)
 			w = h.get(t, holdfast.Slug(id))
 		}
-		if said := strings.Count(h.log.String(), "msg=workspace.config workspace="+id+" "); said != 1 {
+		if said := strings.Count(h.log.String(), "was not imported or written\" workspace="+id+" "); said != 1 {
 			t.Errorf("%.40q: the log has it %d times: %s", config, said, &h.log)
 		}
 		if w.ConfigError = ""; !reflect.DeepEqual(w, before) {
@@ -372,7 +372,7 @@ func TestConfigConflicts(t *testing.T) {
 			t.Errorf("%s: after the file was removed: %q", name, w.ConfigError)
 		}
 	}
-	if n := len(regexp.MustCompile("msg=workspace.config.rejected").FindAllString(h.log.String(), -1)); n != 3 {
+	if n := len(regexp.MustCompile("the file was kept under another name").FindAllString(h.log.String(), -1)); n != 3 {
 		t.Errorf("the log names %d rejected files", n)
 	}
 }

@@ -24,16 +24,17 @@ func beingDeleted(id holdfast.Slug) error {
 	return holdfast.Errorf(holdfast.KindConflict, "workspace", "workspace %s is being deleted", id).WithHint("holdfast workspace list shows the other workspaces")
 }
 
-// What DeletedWorkspace.Files says.
+// The values of DeletedWorkspace.Files.
 const (
 	filesTrashed = "trashed"
 	filesKept    = "kept"
 )
 
-// Delete takes all sessions out of a workspace, each of which goes on in a copy of its newest checkpoint, moves the files to the trash,
-// and removes the workspace. A directory of the user's own stays as it is. It fails with conflict if a turn runs,
-// unless force is true; from then on the sessions accept no message until they are out. With dryRun it changes nothing. What is interrupted or fails is done again by Resume, by Complete, or
-// by another call.
+// Delete takes all sessions out of a workspace, moves the workspace's files to the trash, and removes the workspace. Each
+// session goes on in a copy of its newest checkpoint. A directory of the user's own stays as it is. Delete fails with
+// conflict if a turn runs, unless force is true. Once the deletion has begun, a session accepts no message until it is out
+// of the workspace. Delete fails with unavailable if no checkpoint has the newest files of a session, unless the user's
+// directory is gone. With dryRun it changes nothing. Resume, Complete or another call continue an unfinished deletion.
 func (w *Workspaces) Delete(ctx context.Context, id holdfast.Slug, force, dryRun bool) (holdfast.DeletedWorkspace, error) {
 	out := holdfast.DeletedWorkspace{DryRun: dryRun, Sessions: []holdfast.SessionID{}, Files: filesTrashed}
 	r, err := w.cfg.Store.Workspace(ctx, id)
@@ -109,8 +110,8 @@ func Accepting(w *Workspaces) func(id holdfast.SessionID) error {
 	}
 }
 
-// Resume ends the deletions that a former server began, as Complete does, and makes each config.yaml the same as the
-// database. The engine has started. It fails only if the workspaces cannot be read.
+// Resume ends the deletions that a former server began, as Complete does, and imports or writes each config.yaml, so that
+// it agrees with the database. The caller has started the engine. Resume fails only if the workspaces cannot be read.
 func (w *Workspaces) Resume(ctx context.Context) error {
 	defer w.cfg.Sealer.Hold()()
 	w.config.mu.Lock()
@@ -174,7 +175,7 @@ func (w *Workspaces) Members(id holdfast.Slug) []holdfast.SessionID {
 	return slices.Clone(w.sessions[id])
 }
 
-// state returns a session, and whether a turn of it runs.
+// state returns a session, and whether it is active and a turn of it runs or waits.
 func (w *Workspaces) state(ctx context.Context, id holdfast.SessionID) (row journal.Row, running bool, err error) {
 	err = w.cfg.Engine().Alone(ctx, id, func(r journal.Row) error {
 		row = r
@@ -197,7 +198,7 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 		if members[id].Workspace != r.ID {
 			continue
 		}
-		if err := w.takeOut(ctx, id); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		if err := w.takeOut(ctx, r, id); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			return err
 		}
 	}
@@ -212,8 +213,8 @@ func (w *Workspaces) dissolve(ctx context.Context, r Record) error {
 }
 
 // takeOut ends the box of a session, removes the session's own files outside of the workspace, and takes the session
-// out of the workspace.
-func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
+// out of the workspace r. It returns the error of save, such as that no checkpoint has the session's newest files.
+func (w *Workspaces) takeOut(ctx context.Context, r Record, id holdfast.SessionID) error {
 	for {
 		_, err := w.cfg.Engine().Pause(ctx, id, holdfast.EndSession{Interrupt: true, Reason: "its workspace was deleted"})
 		if err != nil && !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindGone) {
@@ -221,6 +222,9 @@ func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
 		}
 		// The session goes on with the files of its newest checkpoint, which may still be on its way.
 		if err := w.cfg.Engine().Settle(ctx, id); err != nil {
+			return err
+		}
+		if err := w.save(ctx, r, id); err != nil {
 			return err
 		}
 		again := false
@@ -235,6 +239,27 @@ func (w *Workspaces) takeOut(ctx context.Context, id holdfast.SessionID) error {
 			return err
 		}
 	}
+}
+
+// save makes sure that a checkpoint has the newest files of a session, because leave removes the session's home directory.
+// A workspace in a user's own directory that is gone or was replaced gets no new checkpoint: its sessions go on with their
+// newest one.
+func (w *Workspaces) save(ctx context.Context, r Record, id holdfast.SessionID) error {
+	if w.Intact(r) != nil {
+		return nil
+	}
+	unsaved, err := w.cfg.Save(ctx, func(ctx context.Context, _ journal.Query) (page journal.Page, err error) {
+		err = w.cfg.Engine().Alone(ctx, id, func(row journal.Row) error {
+			page.Rows = append(page.Rows, row)
+			return nil
+		})
+		return page, err
+	})
+	if err != nil || len(unsaved) == 0 {
+		return err
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, "workspace.delete", "workspace %s is not deleted yet: no checkpoint has the newest files of session %s, and a deletion would remove the session's home directory", r.ID, id).
+		WithHint("holdfast session events %s says why no checkpoint was taken; to give up the files that no checkpoint has: holdfast session end %s", id, id)
 }
 
 // leave takes a session out of its workspace. The session is not active: no turn of it runs.
@@ -256,10 +281,10 @@ func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 }
 
 // trash is the directory of the files of deleted workspaces.
-func (c Config) trash() string { return filepath.Join(c.Trees, ".trash") }
+func (c Config) trash() string { return filepath.Join(c.Data, "workspaces", ".trash") }
 
 // discard moves what the data directory has of a deleted workspace to the trash: the files that the server made, and
-// config.yaml. A symlink in its place is only removed.
+// config.yaml. If something else than a directory is at the directory's path, such as a symlink, it is removed.
 func (c Config) discard(r Record) error {
 	dir := c.dir(r.ID)
 	to := filepath.Join(c.trash(), string(r.ID)+"."+strconv.FormatInt(r.Number, 10))
@@ -278,8 +303,8 @@ func (c Config) discard(r Record) error {
 	if err := durable.MkdirAll(c.trash(), 0o700); err != nil {
 		return err
 	}
-	// This is the time of deletion from which Empty counts. It is set before the move, so that everything in the trash
-	// has it, also after a crash.
+	// Empty takes the directory's modification time as the time of deletion. It is set before the move, so that every
+	// directory in the trash has the right time, also after a crash.
 	now := c.Clock()
 	if err := errors.Join(os.Chtimes(dir, now, now), durable.SyncDir(dir)); err != nil {
 		return err
@@ -293,10 +318,10 @@ func (c Config) discard(r Record) error {
 
 // syncTrash makes the moves to the trash durable.
 func (c Config) syncTrash() error {
-	return errors.Join(durable.SyncDir(c.Trees), durable.SyncDir(c.trash()))
+	return errors.Join(durable.SyncDir(filepath.Dir(c.trash())), durable.SyncDir(c.trash()))
 }
 
-// Trashed lists the deleted workspaces whose files are still there, by slug.
+// Trashed lists the deleted workspaces whose files are still in the trash, ordered by slug.
 func (w *Workspaces) Trashed(context.Context) (out []holdfast.DeletedWorkspace, err error) {
 	list, err := os.ReadDir(w.cfg.trash())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,10 +18,12 @@ import (
 
 // boxed stands for the engine and its boxes: it notes what a deletion asks for, and what is there at that moment.
 type boxed struct {
-	h     *home
-	did   []string
-	fail  string
-	files string
+	h    *home
+	did  []string
+	fail string
+	// unsaved is true if no checkpoint can be taken.
+	unsaved bool
+	files   string
 	// leaves is called when a session leaves its workspace.
 	leaves func()
 }
@@ -100,6 +102,17 @@ func (h *home) join(t *testing.T, id holdfast.Slug) holdfast.SessionID {
 func (h *home) boxed(t *testing.T) *boxed {
 	b := &boxed{h: h, files: filepath.Join(filepath.Dir(h.config("site")), "files", "kept")}
 	h.cfg.Engine, h.cfg.Boxes = func() workspaces.Engine { return b }, func() workspaces.Boxes { return b }
+	h.cfg.Save = func(ctx context.Context, rows workspaces.List) (unsaved []holdfast.SessionID, err error) {
+		for row, err := range journal.Each(ctx, rows, journal.Query{}) {
+			if err != nil {
+				return nil, err
+			}
+			if b.unsaved {
+				unsaved = append(unsaved, row.ID)
+			}
+		}
+		return unsaved, b.note("save")
+	}
 	h.cfg.Running = func(context.Context, holdfast.SessionID) (bool, error) { return false, nil }
 	h.restart(t)
 	return b
@@ -133,7 +146,7 @@ func TestWSR110_OrderOfADeletion(t *testing.T) {
 		h.get(t, "site")
 		b.fail = ""
 		h.restart(t)
-		want := []string{"pause", "settle", "leave", "remove its own", "pause", "settle", "leave", "remove its own"}
+		want := []string{"pause", "settle", "save", "leave", "remove its own", "pause", "settle", "save", "leave", "remove its own"}
 		for i := range want {
 			want[i] += ", files there, config there"
 		}
@@ -152,6 +165,46 @@ func TestWSR110_OrderOfADeletion(t *testing.T) {
 		row, err := h.store.Sessions.Row(t.Context(), id)
 		if err != nil || row.Workspace != "" || row.Status != holdfast.StatusPaused {
 			t.Errorf("own %t: its session: %+v, %v", own, row.Session, err)
+		}
+	}
+}
+
+// TestNoDeletionOfUnsavedFiles: a session keeps its home, and its workspace stays, until a checkpoint has the session's
+// files. A directory of the user's own that is gone gets no checkpoint any more, so it stops no deletion.
+func TestNoDeletionOfUnsavedFiles(t *testing.T) {
+	h := open(t)
+	b := h.boxed(t)
+	own := h.dir(t, "own")
+	for _, req := range []holdfast.CreateWorkspace{{ID: "site"}, {ID: "own", Dir: own}} {
+		if _, err := h.Create(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, slug := range []holdfast.Slug{"site", "own"} {
+		id := h.join(t, slug)
+		b.did, b.unsaved = nil, true
+		if _, err := h.Delete(t.Context(), slug, false, false); !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), string(id)) {
+			t.Errorf("%s: without a checkpoint of the files: %v", slug, err)
+		}
+		if err := h.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if did := strings.Join(b.did, " "); strings.Contains(did, "leave") || strings.Contains(did, "remove") {
+			t.Errorf("%s: %q", slug, b.did)
+		}
+		if row, err := h.store.Sessions.Row(t.Context(), id); err != nil || row.Workspace != slug {
+			t.Errorf("%s: its session: %+v, %v", slug, row.Session, err)
+		}
+		if b.unsaved = slug == "own"; b.unsaved {
+			if err := os.Remove(own); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.Get(t.Context(), slug); !holdfast.IsKind(err, holdfast.KindNotFound) {
+			t.Errorf("%s: once nothing is unsaved: %v", slug, err)
 		}
 	}
 }
@@ -182,7 +235,7 @@ func TestFailedDeletionsAreTriedAgain(t *testing.T) {
 	h.put(t, b.files, "kept")
 	h.join(t, "site")
 	// The trash cannot be made, as if something were mounted there.
-	h.put(t, filepath.Join(h.cfg.Trees, ".trash"), "no directory")
+	h.put(t, filepath.Join(h.data, "workspaces", ".trash"), "no directory")
 	if _, err := h.Delete(t.Context(), "site", false, false); err == nil {
 		t.Error("a deletion whose files cannot be moved has no error")
 	}
@@ -197,7 +250,7 @@ func TestFailedDeletionsAreTriedAgain(t *testing.T) {
 	if _, err := h.For(t.Context(), "site", "", ""); !holdfast.IsKind(err, holdfast.KindConflict) {
 		t.Errorf("a session for a workspace that is being deleted: %v", err)
 	}
-	if err := os.Remove(filepath.Join(h.cfg.Trees, ".trash")); err != nil {
+	if err := os.Remove(filepath.Join(h.data, "workspaces", ".trash")); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Complete(t.Context()); err != nil {

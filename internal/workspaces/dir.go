@@ -26,11 +26,12 @@ type directory struct {
 // readOnly is ST_RDONLY of Linux and MNT_RDONLY of macOS.
 const readOnly = 1
 
-// look examines a directory that a user lends to sessions. It fails with invalid or denied if it cannot be lent.
+// look examines a directory that a user lends to sessions. It fails with invalid or denied if the directory cannot be
+// lent, and with not_found if it does not exist.
 func (c Config) look(path string) (directory, error) {
 	var d directory
 	if !filepath.IsAbs(path) {
-		return d, refused(path, "is no absolute path").WithHint("name the directory with its absolute path")
+		return d, refused(path, "is not an absolute path").WithHint("name the directory with its absolute path")
 	}
 	// Symlinks above the directory are resolved once, here: the stored path contains none.
 	above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
@@ -47,7 +48,7 @@ func (c Config) look(path string) (directory, error) {
 	case unix.S_IFLNK:
 		return d, refused(path, "is a symlink").WithHint("name the directory that the symlink leads to")
 	default:
-		return d, refused(path, "is no directory").WithHint("name the directory that contains it: %s", filepath.Dir(d.path))
+		return d, refused(path, "is not a directory").WithHint("name the directory that contains it: %s", filepath.Dir(d.path))
 	}
 	//nolint:unconvert // the type differs between systems
 	d.device, d.inode, d.uid, d.gid = uint64(st.Dev), st.Ino, st.Uid, st.Gid
@@ -66,16 +67,16 @@ func refused(path, why string) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindInvalid, "workspace", "the path %s cannot be a workspace: it %s", holdfast.Quote(path), why)
 }
 
-// lendable reports whether sessions may work in a directory.
+// lendable returns an error if sessions must not or cannot work in a directory.
 func (c Config) lendable(d directory) error {
 	data, err := filepath.EvalSymlinks(c.Data)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "workspace", "%w", err)
+		return holdfast.Errorf(holdfast.KindInternal, "workspace", "the data directory of this server cannot be examined: %w", err)
 	}
 	switch {
 	case d.path == "/":
 		return refused(d.path, "is the root of the file system").WithHint("name the directory of a project")
-	case isHome(d.path):
+	case isHome(d):
 		return refused(d.path, "is a home directory, with keys and settings of its user").WithHint("name the directory of a project below the home directory")
 	case within(d.path, data), within(data, d.path):
 		return refused(d.path, "is, or contains, or lies in the data directory of this server, "+data).WithHint("name a directory elsewhere, or move the data directory: holdfast serve --data DIR")
@@ -107,10 +108,18 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// isHome reports whether a directory is the home of a user of this machine.
-func isHome(dir string) bool {
+// isHome reports whether a directory is the home of a user of this machine, whatever symlinks or mounts lead to the home.
+func isHome(d directory) bool {
 	list, _ := homes() // an error is ignored: if /etc/passwd cannot be read, only the home of the server's user is known
-	return slices.Contains(list, dir)
+	return slices.ContainsFunc(list, func(home string) bool {
+		real, err := filepath.EvalSymlinks(home)
+		if err != nil {
+			return home == d.path
+		}
+		st, err := lstat(real)
+		//nolint:unconvert // the type differs between systems
+		return real == d.path || err == nil && uint64(st.Dev) == d.device && uint64(st.Ino) == d.inode
+	})
 }
 
 // homes returns the home directories of the users of this machine, the server's user first. After an error it returns
@@ -162,7 +171,7 @@ func sameAs(r Record, isDir bool, inode uint64, uid uint32) error {
 // another returns the error for a workspace whose directory is not the stored one; mend is a hint how the user can
 // restore it.
 func another(r Record, what, mend string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not the one that the workspace was made with: %s", holdfast.Quote(r.Dir), r.ID, what).
+	return holdfast.Errorf(holdfast.KindConflict, "workspace", "the directory %s of workspace %s is not as it was when the workspace was made: %s", holdfast.Quote(r.Dir), r.ID, what).
 		WithHint("%s; nothing in the directory was changed. Or delete the workspace, so that its sessions get files of their own: holdfast workspace delete %s", mend, r.ID)
 }
 

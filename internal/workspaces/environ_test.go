@@ -67,12 +67,12 @@ func TestWSR27_EnvironmentOfAWorkspace(t *testing.T) {
 
 	good := h.read(t, h.config("site"))
 	for config, want := range map[string]string{
-		"env: [c4nary]\n": ":1:6: env: the value is no map",
+		"env: [c4nary]\n": ":1:6: env: the value is not a map",
 		"env:\n  TOKEN: \"***\"\n  GONE: \"***\"\n": ":3:9: env.GONE: *** stands for a variable's stored value, but none is stored",
-		"env:\n  PORT: 8080\n":                      ":2:9: env.PORT: the value is no text: put it in quotes",
+		"env:\n  PORT: 8080\n":                      ":2:9: env.PORT: the value is not a text: put it in quotes",
 		"env:\n  HOLDFAST_X: c4nary\n":              ":2:15: env.HOLDFAST_X: ",
 		"env:\n  A-B: c4nary\n":                     ":2:8: env.A-B: ",
-		"env:\n  A: {c4nary: x}\n":                  ":2:6: env.A: the value is no text",
+		"env:\n  A: {c4nary: x}\n":                  ":2:6: env.A: the value is not a text",
 	} {
 		h.put(t, h.config("site"), config)
 		if w := h.get(t, "site"); !strings.Contains(w.ConfigError, want) || strings.Contains(w.ConfigError, "c4nary") {

@@ -3,6 +3,8 @@ package workspaces_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -140,5 +142,25 @@ func TestPurgedSessionsLeave(t *testing.T) {
 	}
 	if _, ok := h.Of(one); ok || !slices.Equal(h.Members("site"), []holdfast.SessionID{two}) {
 		t.Errorf("members %v, want %s alone", h.Members("site"), two)
+	}
+}
+
+// TestHomeBehindASymlink: the home directory of a user is no workspace either if the user's home is configured with a path
+// that leads through a symlink.
+func TestHomeBehindASymlink(t *testing.T) {
+	h := open(t)
+	user := h.dir(t, "moved/user")
+	for link, to := range map[string]string{"homes": filepath.Dir(user), "own": user} {
+		if err := os.Symlink(to, filepath.Join(h.own, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, home := range []string{filepath.Join(h.own, "homes", "user"), filepath.Join(h.own, "own")} {
+		t.Setenv("HOME", home)
+		_, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: user})
+		isKind(t, err, holdfast.KindInvalid, user, "is a home directory")
+	}
+	if _, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: h.dir(t, "moved/user/project")}); err != nil {
+		t.Error(err)
 	}
 }

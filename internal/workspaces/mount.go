@@ -34,9 +34,10 @@ func (c *Config) checkMount(before, after *holdfast.Workspace) error {
 // Mounts decides which sessions have the server's tree. Safe for concurrent use.
 type Mounts struct{ cfg *Config }
 
-// Choose returns the mount scope of a new session: the one that it asks for, else that of its workspace, which has an
-// empty id if it has none. It fails with conflict if the session asks for more than its workspace has, or if the server's
-// tree cannot be mounted, and with invalid if a trusted session asks for it, whose tools no mount keeps from writing.
+// Choose returns the mount scope of a new session: the one that is asked for, else that of its workspace, space. The ID of
+// space is empty if the session has no workspace. Choose fails with conflict if the session asks for more than its
+// workspace has, or if the server's tree cannot be mounted. It fails with invalid if a trusted session asks for the
+// server's tree, because no mount keeps the tools of a trusted session from writing.
 func (m Mounts) Choose(space *holdfast.Workspace, asked string, trust holdfast.Trust) (string, error) {
 	mount, err := parseMount(asked)
 	if err != nil {
@@ -64,9 +65,10 @@ func (m Mounts) Choose(space *holdfast.Workspace, asked string, trust holdfast.T
 // Root returns the directory that sessions with the mount scope tree-ro may read; empty: none may.
 func (m Mounts) Root() string { return m.cfg.TreeRoot }
 
-// Intact fails with conflict if no session may have the server's tree: tree_root is not set, is not a directory, or
-// contains or lies in a place with the files of the server, of sessions or of users. own is the directory of the session's
-// workspace: it may lie in the tree or around it, but not by another name, by which it would escape its path rules.
+// Intact fails with conflict if no session may have the server's tree: tree_root is not set, is not a directory,
+// contains a home directory, or contains or lies in the data directory or a directory of it. own is the directory of the session's
+// workspace. One of the two directories may lie in the other, but only under the same path: path rules would not match
+// another path to the same files.
 func (m Mounts) Intact(own string) error {
 	if err := m.cfg.treeIntact(); err != nil {
 		return err
@@ -75,10 +77,10 @@ func (m Mounts) Intact(own string) error {
 	for _, two := range [][2]string{{own, root}, {root, own}} {
 		in, err := lies(two[0], two[1])
 		if err == nil && in && !within(two[0], two[1]) {
-			err = errors.New("one contains the other by another name, as a mount gives it")
+			err = errors.New("one of the two directories contains the other under another path, such as that of a mount")
 		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindConflict, "mount", "tree_root %s cannot be mounted beside the workspace %s: %w", holdfast.Quote(root), holdfast.Quote(own), err).
+			return holdfast.Errorf(holdfast.KindConflict, "mount", "tree_root %s cannot be mounted together with the workspace %s: %w", holdfast.Quote(root), holdfast.Quote(own), err).
 				WithHint("name tree_root by the same path by which the workspace is named, or use the mount scope %s", holdfast.MountWorkspace)
 		}
 	}
@@ -106,7 +108,7 @@ func (c *Config) treeIntact() error {
 		return no("%w", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return no("it is no directory")
+		return no("it is not a directory")
 	}
 	if root == "/" {
 		return no("it is the root of the file system")

@@ -120,7 +120,7 @@ func TestWSR28_TheTreeIsApart(t *testing.T) {
 		"fine": "", "fine/deep": "", "aside": "",
 		"data": "data directory", "data/workspaces": "data directory", "data/sessions-of-old/one/home": "data directory", ".": "data directory",
 		"elsewhere": "data directory", "elsewhere/sessions": "data directory", "data/sessions": "symlink",
-		"link": "symlink", "link/deep": "symlink", "missing": "no such file", "file": "no directory",
+		"link": "symlink", "link/deep": "symlink", "missing": "no such file", "file": "not a directory",
 		"/": "root of the file system", "/root": "home directory", "": "no tree",
 	} {
 		check(dir, names)
@@ -150,10 +150,10 @@ func TestWSR28_TheTreeIsApart(t *testing.T) {
 	make("other-name")
 	bind("work", "other-name")
 	h.own = filepath.Join(top, "work/site")
-	check("other-name", "by another name")
+	check("other-name", "under another path")
 	h.own = filepath.Join(top, "work")
-	check("other-name", "by another name")
-	check("other-name/site", "by another name")
+	check("other-name", "under another path")
+	check("other-name/site", "under another path")
 }
 
 // TestWSR28_TheMountOfAWorkspace: the mount scope is a setting of a workspace as others are, in the API and in

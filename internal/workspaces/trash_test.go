@@ -20,7 +20,7 @@ func TestTimeInTheTrash(t *testing.T) {
 	b := h.boxed(t)
 	h.create(t, "site", holdfast.WorkspaceSettings{})
 	h.put(t, b.files, "kept")
-	site, trashed := filepath.Dir(h.config("site")), filepath.Join(h.cfg.Trees, ".trash", "site.1")
+	site, trashed := filepath.Dir(h.config("site")), filepath.Join(h.data, "workspaces", ".trash", "site.1")
 	old := time.Unix(0, h.clock.Load()).Add(-2 * keep)
 	if err := os.Chtimes(site, old, old); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@
 // The app makes the one Workspaces of a server. Its store is internal/store/sqlite/admin; place asks it for the
 // files of a session, choices for the defaults of a new one. Invariant (I-47): a directory of the user's own is
 // never made, removed, renamed or given another owner, and a session touches it only while it is the same
-// directory as at the session's creation.
+// directory as when the workspace was made.
 package workspaces
 
 import (
@@ -48,7 +48,7 @@ type Record struct {
 type Store interface {
 	// AddWorkspace stores a new workspace, with a number and revision 1. It fails with conflict if the slug is taken.
 	AddWorkspace(ctx context.Context, r Record) (Record, error)
-	// Workspace returns one workspace; not_found if there is none. Workspaces returns all, by slug.
+	// Workspace returns one workspace; not_found if there is none. Workspaces returns all, ordered by slug.
 	Workspace(ctx context.Context, id holdfast.Slug) (Record, error)
 	Workspaces(ctx context.Context) ([]Record, error)
 	// ChangeWorkspace replaces a workspace whose stored number and revision are those of r, and raises the revision. It
@@ -75,9 +75,9 @@ func (m Member) HasTree() bool { return m.Mount == holdfast.MountTree && m.Trust
 // Config configures Workspaces. All fields but TreeRoot must be set. Store and functions are safe for concurrent use.
 type Config struct {
 	Store Store
-	// Data is the data directory of the server. Trees, which lies in it, contains the workspaces that the server makes.
-	// Both are clean, as filepath.Clean makes them.
-	Data, Trees string
+	// Data is the data directory of the server. The workspaces that the server makes are in its directory "workspaces".
+	// Data is clean, as filepath.Clean makes it.
+	Data string
 	// TreeRoot is the directory that sessions with the mount scope tree-ro may read; empty: none may.
 	TreeRoot string
 	// Make makes the directory tree of the workspace with the given number, and sets its owner; the directory may exist.
@@ -99,16 +99,22 @@ type Config struct {
 	CheckLimits func(limits map[string]string) (map[string]string, error)
 	// LimitKeys are the keys that limits of boxes may have.
 	LimitKeys []string
-	// Engine, Boxes and Leave take sessions out of a workspace. They are called only by Delete, Resume and Complete. Leave
-	// commits the change c that takes a session out, and gives the session the rules and limits that the workspace had.
+	// Engine, Boxes, Save and Leave take sessions out of a workspace. They are called only by Delete, Resume and Complete.
+	// Save takes a checkpoint of each session that rows lists, if its newest checkpoint does not have its newest files. It
+	// returns the sessions for which that is not possible. It ignores sessions that have ended. Leave commits the change c
+	// that takes a session out, and gives the session the rules and limits that the workspace had.
 	Engine func() Engine
 	Boxes  func() Boxes
+	Save   func(ctx context.Context, rows List) (unsaved []holdfast.SessionID, err error)
 	Leave  func(ctx context.Context, row journal.Row, c journal.Change) error
 	// Running reports whether a turn of a session runs or waits.
 	Running func(ctx context.Context, id holdfast.SessionID) (bool, error)
 	Clock   func() time.Time
 	Log     *slog.Logger
 }
+
+// List returns a page of sessions, like the method Rows of a store.
+type List = func(ctx context.Context, q journal.Query) (journal.Page, error)
 
 // Sealer encrypts and decrypts the environments of workspaces.
 type Sealer interface {
@@ -179,7 +185,7 @@ func (l *countedLock) Unlock() {
 // Changes returns a number that grows when what Of, Tree, BoxDir or Member return for any session may have changed.
 func Changes(w *Workspaces) int64 { return w.mu.writes.Load() }
 
-// Open reads the workspaces of a server.
+// Open reads the workspaces of a server, and makes the trees that a former server did not get to make.
 func Open(ctx context.Context, cfg Config) (*Workspaces, error) {
 	w := &Workspaces{
 		cfg: cfg, records: map[holdfast.Slug]Record{}, sessions: map[holdfast.Slug][]holdfast.SessionID{},
@@ -328,9 +334,11 @@ func (p Purging) DeleteSession(ctx context.Context, id holdfast.SessionID) error
 type RuleStore interface {
 	// Rules returns the rules that are stored under a key.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
+	// Changes returns a number that grows whenever the rules of any key may have changed.
+	Changes() int64
 }
 
-// Ruled is a store of permission rules that returns, besides the stored rules, those in the settings of workspaces.
+// Ruled is a store of permission rules that returns the rules in the settings of workspaces as well as the stored rules.
 type Ruled struct {
 	Stored RuleStore
 	Of     *Workspaces
@@ -354,6 +362,9 @@ func (r Ruled) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	}
 	return append(out, stored...), nil
 }
+
+// Changes implements RuleStore.
+func (r Ruled) Changes() int64 { return r.Stored.Changes() + Changes(r.Of) }
 
 // Networks returns a function that returns the network destinations which a workspace allows; nil if the workspace
 // sets none.

@@ -89,12 +89,15 @@ func open(t *testing.T) *home {
 	}
 	h.vault = secrets.New(h.store.Secrets, ring, time.Now)
 	h.cfg = workspaces.Config{
-		Store: h.store.Workspaces, Data: h.data, Trees: filepath.Join(h.data, "workspaces"), CheckModel: refuse("bad"),
+		Store: h.store.Workspaces, Data: h.data, CheckModel: refuse("bad"),
 		CheckNetwork: func(list []string) error { return refuse("bad")(strings.Join(list, "")) },
 		CheckRuntime: func(name string, _ holdfast.Trust) error { return refuse("bad")(name) },
 		CheckRule:    refuse("bad"), CheckLimits: config.Defaults().Limits.Check, LimitKeys: config.LimitKeys(),
 		CheckEnv: func(env map[string]string) error { return choices.CheckEnv("workspace", env) }, Sealer: h.vault,
 		Engine: func() workspaces.Engine { return nil }, Boxes: func() workspaces.Boxes { return nil },
+		Save: func(context.Context, workspaces.List) ([]holdfast.SessionID, error) {
+			return nil, errors.New("not asked")
+		},
 		Leave: func(ctx context.Context, _ journal.Row, c journal.Change) error {
 			_, err := h.journal.Commit(ctx, c)
 			return err
@@ -449,6 +452,8 @@ type ruleStore map[string][]journal.Rule
 
 func (r ruleStore) Rules(_ context.Context, key string) ([]journal.Rule, error) { return r[key], nil }
 
+func (r ruleStore) Changes() int64 { return 0 }
+
 // TestWSR27_RulesOfTheSettings: the rules of a workspace's settings are among those of its key, with a scope of their own,
 // so that no session can remove them. An update changes them at once.
 func TestWSR27_RulesOfTheSettings(t *testing.T) {
@@ -475,8 +480,12 @@ func TestWSR27_RulesOfTheSettings(t *testing.T) {
 			t.Errorf("%s: %q, want %q", key, got, want)
 		}
 	}
+	before := stored.Changes()
 	h.edit(t, "site", "  - Write\n", "  - Edit\n")
 	h.get(t, "site")
+	if got := stored.Changes(); got <= before {
+		t.Errorf("%d changes of rules after a change of the settings, %d before", got, before)
+	}
 	if got := said("w-site"); !slices.Contains(got, "deny Edit") || slices.Contains(got, "deny Write") {
 		t.Errorf("after a change: %q", got)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// knownKeys are the keys that config.yaml may have. oldTrust is what default_trust_level was once called.
+// knownKeys are the keys that config.yaml may have. oldTrust is the former name of the key default_trust_level.
 var knownKeys = []string{"title", "dir", "default_trust_level", "model", "runtime", "network", "mount", "env", "limits", "permissions"}
 
 const oldTrust = "trust_level"
@@ -181,7 +181,7 @@ func (c Config) parse(r Record, data []byte) (Record, error) {
 func (c Config) readEnv(r *Record, e entry, env map[string]string) error {
 	return e.each(nil, func(name string, e entry) error {
 		if e.text == nil {
-			return errors.New("the value is no text: put it in quotes")
+			return errors.New("the value is not a text: put it in quotes")
 		}
 		env[name] = *e.text
 		if _, has := r.Env[name]; !has && *e.text == shown {
@@ -199,7 +199,7 @@ func (c Config) set(r *Record, key string, e entry) error {
 	switch key {
 	case "network":
 		if e.list == nil {
-			return errors.New("the value is no list of destinations")
+			return errors.New("the value is not a list of destinations")
 		}
 		r.Network = e.list
 		return c.check(&holdfast.Workspace{Network: e.list})
@@ -209,7 +209,7 @@ func (c Config) set(r *Record, key string, e entry) error {
 		return e.each(behaviors[:], func(key string, e entry) error { return c.setRules(r, key, e) })
 	}
 	if e.text == nil {
-		return errors.New("the value is no text: put it in quotes")
+		return errors.New("the value is not a text: put it in quotes")
 	}
 	text := *e.text
 	switch key {
@@ -228,7 +228,7 @@ func (c Config) set(r *Record, key string, e entry) error {
 		return c.check(&holdfast.Workspace{Runtime: text, DefaultTrust: r.DefaultTrust})
 	case "mount":
 		return apply(&r.Workspace, holdfast.WorkspaceSettings{Mount: &text})
-	default: // default_trust_level, trust_level
+	default: // the keys default_trust_level and trust_level
 		return apply(&r.Workspace, holdfast.WorkspaceSettings{DefaultTrust: &text})
 	}
 	return nil
@@ -238,7 +238,7 @@ func (c Config) set(r *Record, key string, e entry) error {
 func (c Config) setLimit(r *Record, key string, e entry) error {
 	text := cmp.Or(e.text, e.number)
 	if text == nil {
-		return errors.New("the value is no number and no text")
+		return errors.New("the value is neither a number nor a text")
 	}
 	set, err := c.CheckLimits(map[string]string{key: *text})
 	r.Limits = merged(r.Limits, set, func(v string) bool { return v == "" })
@@ -248,7 +248,7 @@ func (c Config) setLimit(r *Record, key string, e entry) error {
 // setRules stores the rules under one key of the map permissions in r.
 func (c Config) setRules(r *Record, key string, e entry) error {
 	if e.list == nil {
-		return errors.New("the value is no list of rules")
+		return errors.New("the value is not a list of rules")
 	}
 	set := map[string][]string{key: e.list}
 	r.Permissions = merged(r.Permissions, set, func(rules []string) bool { return len(rules) == 0 })
@@ -273,10 +273,10 @@ type inside struct {
 
 func (i *inside) Error() string { return i.key + ": " + i.err.Error() }
 
-// each calls set for each key of a map, in the order of the keys. A key that is not among known is refused; nil: all are known.
+// each calls set for each key of a map, in alphabetical order. Unless known is nil, it refuses keys not in known.
 func (e entry) each(known []string, set func(key string, e entry) error) error {
 	if e.keys == nil {
-		return errors.New("the value is no map of keys and values")
+		return errors.New("the value is not a map of keys and values")
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.keys)) {
 		v := e.keys[key]
@@ -355,7 +355,7 @@ func (p configParser) entries(data []byte) (out map[string]entry, err error) {
 			return nil, err
 		}
 	default:
-		return nil, p.bad(body.GetToken().Position, "", "it is no map of keys and values")
+		return nil, p.bad(body.GetToken().Position, "", "it is not a map of keys and values")
 	}
 	for _, name := range slices.Sorted(maps.Keys(out)) {
 		if name != oldTrust && !slices.Contains(knownKeys, name) {
@@ -418,7 +418,7 @@ func (p configParser) value(key string, n ast.Node, nested bool) (e entry, err e
 		for _, item := range n.Values {
 			text, ok := textOf(item)
 			if !ok {
-				return e, p.bad(item.GetToken().Position, key, "the list holds something that is no text: put it in quotes")
+				return e, p.bad(item.GetToken().Position, key, "the list has an entry that is not a text: put it in quotes")
 			}
 			e.list = append(e.list, text)
 		}
