@@ -348,3 +348,41 @@ func TestAFileThatBreaksOff(t *testing.T) {
 		t.Errorf("diff: %v", err)
 	}
 }
+
+// TestATerminalKeepsTheServersError: a problem document of more than the 1024 bytes that the WebSocket library keeps.
+func TestATerminalKeepsTheServersError(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, holdfast.KindConflict, long, "do something else")
+	}))
+	defer srv.Close()
+	c, err := New(Config{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Terminal(t.Context(), "s", holdfast.TerminalRequest{}, strings.NewReader(""), io.Discard, nil)
+	if !holdfast.IsKind(err, holdfast.KindConflict) || holdfast.HintOf(err) != "do something else" || !strings.Contains(err.Error(), long) {
+		t.Errorf("%.200v, hint %q", err, holdfast.HintOf(err))
+	}
+}
+
+// TestADiffThatCannotBeWritten: the error of the writer is one of the package, too.
+func TestADiffThatCannotBeWritten(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "a diff")
+	}))
+	defer srv.Close()
+	c, err := New(Config{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, w := io.Pipe()
+	_ = r.Close()
+	_, err = c.Diff(t.Context(), "s", holdfast.DiffPatch, w)
+	var known *holdfast.Error
+	if !errors.As(err, &known) || known.Kind != holdfast.KindInternal || !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("%v", err)
+	}
+}

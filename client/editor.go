@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxQuestions is the most questions of a server that an editor works on at once.
+// maxQuestions is how many questions of the server Editor answers at the same time.
 const maxQuestions = 32
 
 // Editor lends the unsaved texts of a user's editor to the file tools of a session, until ctx or the connection ends.
 // text is called for a path below the session's workspace, by several goroutines; it returns false if the editor shows
-// what is on the disk, and an error if that is not known. Its context ends with the connection. attached is called once
-// the server may ask.
+// what is on the disk, and an error if that is not known. Its context ends with the connection. attached is called when
+// the connection is made.
 func (c *Client) Editor(ctx context.Context, id holdfast.SessionID, attached func(), text func(ctx context.Context, path string) (text string, unsaved bool, err error)) error {
 	at := sessionPath(id, "/editor")
 	conn, err := c.dial(ctx, at)
@@ -47,7 +47,7 @@ func (c *Client) Editor(ctx context.Context, id holdfast.SessionID, attached fun
 		select {
 		case room <- struct{}{}:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return broken(ctx, call{method: http.MethodGet, path: at}, context.Cause(ctx))
 		}
 		wg.Go(func() {
 			defer func() { <-room }()

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// connectFor is how long a connection attempt may take, and again the TLS handshake.
+	// connectFor is how long an attempt to connect may take, and how long the TLS handshake after it may take.
 	connectFor = 10 * time.Second
-	// slowFor multiplies Config.FirstByte for requests whose answer waits until the server has
-	// removed, stopped or unpacked boxes or files.
+	// slowFor multiplies Config.FirstByte for requests that wait for work of the server on boxes or
+	// files.
 	slowFor = 4
-	// firstWord is how long a request waits before the first call of Config.Waiting. The pauses
-	// between further calls double, up to longestSilence.
+	// firstWord is how long a request waits for an answer before the first call of Config.Waiting,
+	// unless its connection breaks earlier. The pauses between further calls double, up to
+	// longestSilence.
 	firstWord      = 10 * time.Second
 	longestSilence = time.Minute
 )
@@ -100,7 +101,7 @@ func (p *patience) over() {
 	}
 }
 
-// wait starts the clock with a new limit.
+// wait starts the time limit again, with a new duration.
 func (p *patience) wait(limit time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +109,7 @@ func (p *patience) wait(limit time.Duration) {
 	p.timer.Reset(limit)
 }
 
-// rest stops the clock.
+// rest stops the time limit until wait is called.
 func (p *patience) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +117,7 @@ func (p *patience) rest() {
 	p.timer.Stop()
 }
 
-// end stops the clock and cancels the context.
+// end stops the time limit and cancels the context of the request.
 func (p *patience) end() {
 	p.rest()
 	p.cancel(nil)
@@ -203,6 +204,9 @@ func (d *download) Close() error {
 type wait struct {
 	c *Client
 
+	// calling has room for one value: a goroutine puts it in before it calls Config.Waiting, and takes it out afterwards.
+	calling chan struct{}
+
 	mu    sync.Mutex
 	began time.Time
 	err   error
@@ -211,7 +215,7 @@ type wait struct {
 	told  bool
 }
 
-func (c *Client) newWait() *wait { return &wait{c: c} }
+func (c *Client) newWait() *wait { return &wait{c: c, calling: make(chan struct{}, 1)} }
 
 // begin starts a wait, unless one is in progress. err is the cause; nil means that an
 // answer is due.
@@ -235,7 +239,6 @@ func (w *wait) begin(err error) {
 }
 
 // rest stops the clock of a wait while the caller produces the next bytes of a request's body.
-// anew restarts it from zero, since the server has read all earlier bytes.
 func (w *wait) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,6 +247,8 @@ func (w *wait) rest() {
 	}
 }
 
+// anew restarts the clock of a wait from zero, because the server has read all earlier bytes of a
+// request's body.
 func (w *wait) anew() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,8 +271,15 @@ func (w *wait) again() {
 	}
 }
 
+// tell calls Config.Waiting, after a call that another goroutine has begun, and unless the wait has ended meanwhile.
 func (w *wait) tell() {
+	w.calling <- struct{}{}
+	defer func() { <-w.calling }()
 	w.mu.Lock()
+	if w.timer == nil {
+		w.mu.Unlock()
+		return
+	}
 	w.told = true
 	said := Wait{URL: w.c.where(), For: time.Since(w.began), Err: w.err}
 	w.mu.Unlock()
@@ -279,6 +291,8 @@ func (w *wait) end(answered bool) {
 	if w.c.cfg.Waiting == nil {
 		return
 	}
+	w.calling <- struct{}{}
+	defer func() { <-w.calling }()
 	w.mu.Lock()
 	// A full or slow server could be reached all the time: do not report that it answers again.
 	told, lasted := w.told && w.err != nil && !errors.Is(w.err, holdfast.ErrFull), time.Since(w.began)
@@ -292,8 +306,8 @@ func (w *wait) end(answered bool) {
 	}
 }
 
-// MayHaveArrived reports whether the server may have acted on a request that failed
-// with err: the connection broke, or the answer did not come in time.
+// MayHaveArrived reports whether the server may have acted on a request that failed with err: a connection was
+// made, but it broke, or the answer did not come in time or not whole.
 func MayHaveArrived(err error) bool { return errors.Is(err, errSent) }
 
 // Strange reports whether an error says that another server seems to answer at the URL now.
@@ -326,7 +340,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// temporary reports whether repeating the request may help.
+// temporary reports whether repeating a failed request may help: its error is a lost connection, unavailable or busy.
 func temporary(err error) bool {
 	return lost(err) || holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.IsKind(err, holdfast.KindBusy)
 }

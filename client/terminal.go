@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -96,11 +97,12 @@ func (c *Client) dial(ctx context.Context, at string) (*websocket.Conn, error) {
 	// The server resumes a paused session first, which may start a box and take long.
 	waiting, p := patient(ctx, slowFor*c.cfg.FirstByte)
 	defer p.end()
-	conn, resp, err := websocket.Dial(waiting, "ws"+strings.TrimPrefix(base, "http")+at, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
+	answers := &http.Client{Transport: &problems{next: c.http.Transport}, CheckRedirect: c.http.CheckRedirect, Jar: c.http.Jar}
+	conn, _, err := websocket.Dial(waiting, "ws"+strings.TrimPrefix(base, "http")+at, &websocket.DialOptions{HTTPClient: answers, HTTPHeader: h})
 	if err != nil {
-		if resp != nil && resp.StatusCode >= 400 {
+		if problem := (*holdfast.Error)(nil); errors.As(err, &problem) {
 			w.end(true)
-			return nil, problemOf(resp)
+			return nil, problem
 		}
 		w.end(false)
 		return nil, unreachable(ctx, base, because(waiting, err), p.connected.Load())
@@ -108,6 +110,24 @@ func (c *Client) dial(ctx context.Context, at string) (*websocket.Conn, error) {
 	w.end(true)
 	conn.SetReadLimit(4 << 20)
 	return conn, nil
+}
+
+// problems is a transport that returns an answer with an error status as the server's error, because
+// websocket.Dial keeps only the first 1024 bytes of such an answer.
+type problems struct{ next http.RoundTripper }
+
+// RoundTrip sends a request and returns its answer, or the server's error.
+func (p *problems) RoundTrip(req *http.Request) (*http.Response, error) {
+	next := p.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(req)
+	if err != nil || resp.StatusCode < http.StatusBadRequest {
+		return resp, err
+	}
+	defer drop(resp.Body)
+	return nil, problemOf(resp)
 }
 
 // heartbeats pings the server, and closes the connection if no answer comes within
@@ -124,12 +144,12 @@ func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// endAgain is the time after which the end of input (^D) is sent again, because a shell loses
-// one that comes before it has begun to read.
+// endAgain is the time after which the end of input (^D) is sent again, because a shell loses a ^D
+// that comes before the shell has begun to read.
 const endAgain = 300 * time.Millisecond
 
-// keys sends the typed input. At the end of the input it ends the line and sends ^D repeatedly,
-// until the connection is closed.
+// keys sends the typed input. At the end of the input it ends an unfinished line with a carriage return, and
+// sends ^D repeatedly until the connection is closed.
 func keys(ctx context.Context, conn *websocket.Conn, in io.Reader) {
 	buf := make([]byte, 32<<10)
 	end := []byte{4}

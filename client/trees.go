@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -10,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// copyLimit is how long the server may take to store an archive durably after it has received
-// all of it, or to put the files of a checkpoint in place.
+// copyLimit is how long the server may take to answer a request that copies, imports, compares, restores, rewinds
+// or forks files, or that collects snapshots. For an archive the time counts after the server has received all of it.
 const copyLimit = 10 * time.Minute
 
 const tarType = "application/x-tar"
@@ -65,7 +66,13 @@ func (c *Client) DiffCheckpoints(ctx context.Context, id holdfast.SessionID, of 
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return "", err
+		if known := (*holdfast.Error)(nil); errors.As(err, &known) {
+			return "", err
+		}
+		return "", holdfast.Errorf(holdfast.KindInternal, "client", "the diff cannot be written: %w", err)
 	}
-	return url.PathUnescape(resp.Trailer.Get("Holdfast-Notes"))
+	if notes, err = url.PathUnescape(resp.Trailer.Get("Holdfast-Notes")); err != nil {
+		return "", foreign(holdfast.KindInternal, "the notes on the diff from the server cannot be read: %v", err)
+	}
+	return notes, nil
 }

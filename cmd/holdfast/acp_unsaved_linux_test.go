@@ -189,10 +189,10 @@ func TestACPEditorsThatDoNotAnswer(t *testing.T) {
 	}{
 		{"too much", func(context.Context, acp.ReadTextFileRequest) (acp.ReadTextFileResponse, error) {
 			return acp.ReadTextFileResponse{Content: strings.Repeat("x", 1<<20+1)}, nil
-		}, "could not be asked"},
+		}, "is not known"},
 		{"no text", func(context.Context, acp.ReadTextFileRequest) (acp.ReadTextFileResponse, error) {
 			return acp.ReadTextFileResponse{Content: "a\x00b"}, nil
-		}, "could not be asked"},
+		}, "is not known"},
 		{"refuses", func(context.Context, acp.ReadTextFileRequest) (acp.ReadTextFileResponse, error) {
 			return acp.ReadTextFileResponse{}, errors.New("no such buffer")
 		}, ""},

@@ -30,7 +30,7 @@ type auditExportCmd struct {
 	File  string      `arg:"" optional:"" help:"Where to; - or nothing is stdout."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*auditExportCmd) Help() string {
 	return `The log holds every verdict on a tool call, approval, change of rules, hook run, decision about trust and mode, and API key made or revoked, of all sessions, also deleted ones. The export is verified on its way; it ends with 1 if the log is damaged, and the file then shows where. Each start of the server writes a chain of records, numbered from 1; a record is named CHAIN:N. docs/format/audit.md defines every byte.
 
@@ -68,8 +68,8 @@ func (c *auditExportCmd) Run(e *env) error {
 	return e.say(rep, "exported %s to %s, head %s:%s", count(int(rep.Records), "record", "records"), c.File, rep.Last, rep.Hash)
 }
 
-// exportTo copies an export from r to w and verifies it. Its error names the first line that
-// does not hold; the rest is copied nevertheless.
+// exportTo copies an export of the audit log from r to w and verifies it. Its error names the first
+// line that fails the verification; the lines after it are copied nevertheless.
 func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 	rep, err := audit.Verify(io.TeeReader(r, w), audit.Options{})
 	var fault *audit.Fault
@@ -127,7 +127,7 @@ type auditVerifyCmd struct {
 	File    string `arg:"" help:"The export; - is stdin."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*auditVerifyCmd) Help() string {
 	return `Prints what was verified, or the first line that does not hold and why. Without --key it believes the key in the file; compare the fingerprint it prints with that of holdfast audit key. An older export is sound in itself: --head holds it against a head that was kept. Ends with 0 if all holds, 1 if not, 2 if it is no export.
 
@@ -167,7 +167,7 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	case errors.As(err, &fault) && e.json:
 		return verdict(false, e.print(verified{Fault: fault}))
 	case errors.As(err, &fault):
-		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "the audit export %s does not verify: %w", c.File, fault)
+		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "the audit export %s failed the verification: %w", c.File, fault)
 	case err != nil && holdfast.KindOf(err) == holdfast.KindInvalid:
 		return err
 	case err != nil:
@@ -275,10 +275,10 @@ func (*auditKeyCmd) Run(e *env) error {
 }
 
 type auditNewKeyCmd struct {
-	Data string `placeholder:"DIR" help:"The data directory; HOLDFAST_HOME, else ~/.holdfast."`
+	Data string `placeholder:"DIR" help:"The data directory; HOLDFAST_HOME, else $XDG_DATA_HOME/holdfast, else ~/.holdfast."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*auditNewKeyCmd) Help() string {
 	return `A server whose audit.key is missing does not start: put the file back from a backup if you can. If it is lost, this command makes a new one, and records the change in the audit log. Records from before stay covered by their hashes; the signatures of their heads can be checked only with the former public key, in older exports. An audit.key that was put there in another way is reported as damage.
 
@@ -286,7 +286,7 @@ Examples:
   holdfast audit new-key --data /srv/holdfast`
 }
 
-// Run makes a new key.
+// Run makes a new key for the signatures of the audit log, and prints its fingerprint.
 func (c *auditNewKeyCmd) Run(e *env) error {
 	dir := c.Data
 	if dir == "" {

@@ -26,7 +26,7 @@ type backupCmd struct {
 	Passphrase string `name:"passphrase-file" placeholder:"FILE" help:"Read the passphrase from a file; else it is asked for, twice, or read from stdin."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*backupCmd) Help() string {
 	return `The server goes on working. The backup holds the conversations, the checkpoints of all files, agents, rules and settings of sessions as they are at one moment; files of a turn that is running are those of the checkpoint before. Without --with-keys keep secrets.key and audit.key of the data directory somewhere else: stored secrets cannot be read without them. Whoever has the backup can read every conversation and file.
 
@@ -35,7 +35,7 @@ Examples:
   holdfast backup --with-keys --passphrase-file ~/passphrase holdfast.tar.zst`
 }
 
-// Run saves a backup, and reads it while it comes to see that it is whole.
+// Run saves a backup, and checks while it arrives that it is whole.
 func (b *backupCmd) Run(e *env) error {
 	if _, err := os.Lstat(b.File); err == nil {
 		return exists(b.File)
@@ -97,7 +97,8 @@ func (b *backupCmd) Run(e *env) error {
 	return e.say(doc, "saved %s (%s) in %s: %s", plain.Size(sum.Bytes), count(len(sum.Files), "file", "files"), line(b.File), plain.Size(size))
 }
 
-// hasFiles reports whether a session had a checkpoint with files at a time. If that is not known, it is true.
+// hasFiles reports whether a session had a checkpoint with files at the time at. It also returns true if the
+// checkpoints cannot be listed.
 func hasFiles(ctx context.Context, c *client.Client, id holdfast.SessionID, at time.Time) bool {
 	for cp, err := range c.AllCheckpoints(ctx, id) {
 		if err != nil || cp.Workspace != "" && !cp.CreatedAt.After(at) {
@@ -111,16 +112,17 @@ func exists(name string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "backup", "the file %s exists already", holdfast.Quote(name)).WithHint("name a new file for the backup")
 }
 
-// cannot returns an error of a local file.
+// cannot returns the error for a local file that could not be read or written. A *holdfast.Error is returned unchanged.
 func cannot(op, name string, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
 		return err
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(name), err).WithHint("name a file in a directory that you can write to and that has space for the file")
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the file %s cannot be read or written: %w", holdfast.Quote(name), err).WithHint("name a file in a directory that you can write to and that has space for the file")
 }
 
-// keys returns the keys of the server's data directory, and the passphrase for them.
+// keys returns the keys in the server's data directory, and the passphrase to encrypt them with; nothing without
+// --with-keys.
 func (b *backupCmd) keys(e *env) (map[string][]byte, string, error) {
 	if !b.WithKeys {
 		return nil, "", nil
@@ -137,7 +139,7 @@ func (b *backupCmd) keys(e *env) (map[string][]byte, string, error) {
 	for _, name := range backup.KeyNames {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // keys that no data need do not exist, and some are in the server's environment instead of a file
+			continue // no file: no data need this key, or the key is in the server's environment
 		}
 		if err != nil {
 			return nil, "", cannot("backup", filepath.Join(dir, name), err)
@@ -148,8 +150,8 @@ func (b *backupCmd) keys(e *env) (map[string][]byte, string, error) {
 	return keys, passphrase, err
 }
 
-// newPassphrase reads the passphrase of a new backup. A terminal asks for it twice, because it does not show a
-// typing error, after which nobody could open the keys.
+// newPassphrase reads the passphrase of a new backup. On a terminal the user types it twice, because nothing that is
+// typed is shown: after a typing error nobody could open the keys.
 func newPassphrase(e *env, file string) (string, error) {
 	first, err := readPassphrase(e, "backup", file, "type a passphrase for the keys, then Enter; it is not shown, and without it the keys are lost")
 	if _, asked := terminalOf(e.stdin); err != nil || file != "" || !asked {
@@ -182,7 +184,7 @@ type restoreCmd struct {
 	NewKeys     bool   `help:"Make a new key for each key that is missing. What only the old key opens is lost: the stored secrets and environments, or the signatures of the audit log, which goes on with a new key."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*restoreCmd) Help() string {
 	return `Checks the whole backup before the data directory gets its name; a backup that was cut or changed is refused, and leaves nothing. The server on the directory is a copy: it shows all sessions, and starts nothing until holdfast serve --accept-copy. Files of a session are put back from its newest checkpoint when it is used next.
 

@@ -18,10 +18,10 @@ type benchCmd struct {
 	Soak    time.Duration `placeholder:"TIME" help:"Instead, let sessions come, work and go for this long, once, and check that the server does not grow. The first sixth is warm-up."`
 	Beside  string        `placeholder:"FILE" help:"Compare this program with another build of it, FILE, and measure nothing else."`
 	Raw     string        `placeholder:"FILE" help:"Write every sample as JSON."`
-	Data    string        `placeholder:"DIR" help:"Where the agent's CLI is installed; HOLDFAST_HOME, else ~/.holdfast."`
+	Data    string        `placeholder:"DIR" help:"Where the agent's CLI is installed; HOLDFAST_HOME, else $XDG_DATA_HOME/holdfast, else ~/.holdfast."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*benchCmd) Help() string {
 	return `Starts servers of its own and measures them, and the store and the boxes below, against the promised limits. One run takes about a minute and a half. Ends with 1 if a limit does not hold.
 
@@ -30,7 +30,7 @@ As root, snapshots are measured on a fresh ext4 file system in a file of 6 GiB i
 With --soak it samples one server whenever all of 50 sessions rest: live heap after a forced collection, resident set, descriptors, goroutines.`
 }
 
-// Run measures and reports.
+// Run measures what the flags ask for, and prints the report.
 func (b *benchCmd) Run(e *env) error {
 	if b.Runs < 1 || b.Soak < 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "bench", "--runs %d must be at least 1, --soak %s at least 0", b.Runs, b.Soak).WithHint("holdfast bench --runs 1")

@@ -22,7 +22,7 @@ type cpCmd struct {
 	Dst       string `arg:"" help:"Where to: SESSION:PATH, or a local path; - is a tar archive on stdout."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*cpCmd) Help() string {
 	return `One side is SESSION:PATH, with a path relative to the workspace. A copy goes into a directory that exists, under its own name; else it gets the name that is given. A source that ends with /. stands for what is in it. Links and permission bits are kept; owners are not. A copy that breaks off changes nothing.
 
@@ -56,8 +56,8 @@ func remotePath(s string) (id, name string, ok bool) {
 	return id, name, true
 }
 
-// contents reports whether a path ends with /., which means the content of the directory instead
-// of the directory itself, and returns the path without it.
+// contents reports whether a path is . or ends with /., which means the content of the directory instead
+// of the directory itself, and returns the path without /. at its end.
 func contents(name string) (string, bool) {
 	if name == "." {
 		return name, true
@@ -101,7 +101,7 @@ func (e *env) copyIn(local, session, name string, recursive bool) (sum holdfast.
 	return sum, err
 }
 
-// sendTree calls send with what pack writes.
+// sendTree calls send with a reader of the archive that pack writes, and shows the progress.
 func (e *env) sendTree(pack func(io.Writer) error, send func(io.Reader) error) error {
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
@@ -147,7 +147,7 @@ func noLocal(name string, err error) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "cp", "the local path cannot be read: %w", err)
 }
 
-// baseName is the name that a copy of a local path gets.
+// baseName returns the name that a copy of a local path gets.
 func baseName(name string) string {
 	if abs, err := filepath.Abs(name); err == nil {
 		name = abs
@@ -196,7 +196,7 @@ func (e *env) copyOut(session, name, local string, recursive bool) (sum holdfast
 }
 
 // errPiped is returned by copyOut if the copy went to stdout, where no message may follow.
-var errPiped = errors.New("copied to stdout")
+var errPiped = errors.New("the copy was written to stdout as a tar archive")
 
 // destination returns the local directory that a copy goes into, and the copy's name there.
 func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) {
@@ -276,7 +276,7 @@ type sessionDiffCmd struct {
 	Home     bool   `help:"Compare the agent's home directory too."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionDiffCmd) Help() string {
 	return `Without --from and --to, for a session that started from a git repository (session create --from or --git): the patch goes from the files as the session started to the files as they are. Commits of the agent, new files, modes and binaries are included, files that git ignores are not. git makes it in the box, which the agent controls: read it before you apply it.
 
@@ -288,7 +288,7 @@ Examples:
   holdfast session diff @last | git apply`
 }
 
-// Run prints how the session's files changed since it started.
+// Run prints how the session's files changed since it started, or with --from or --to between two checkpoints.
 func (s *sessionDiffCmd) Run(e *env) error {
 	of := holdfast.CompareCheckpoints{Format: holdfast.DiffPatch, Home: s.Home}
 	switch {
@@ -360,7 +360,7 @@ func (p *painted) Write(b []byte) (int, error) {
 
 func (p *painted) flush() {
 	if len(p.rest) > 0 {
-		_ = p.line(string(p.rest)) // env.stdout records the error
+		_ = p.line(string(p.rest)) // e.stdout stores the error, and the program reports it at its end
 	}
 }
 

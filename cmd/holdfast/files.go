@@ -89,7 +89,7 @@ func (f *filesCatCmd) Run(e *env) error {
 	if e.json {
 		data, err := io.ReadAll(r)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the content of the file broke off before its end: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the content of the file %s broke off before its end: %w", holdfast.Quote(f.Path), err)
 		}
 		return e.print(map[string]any{"path": f.Path, "data": data})
 	}
@@ -100,7 +100,7 @@ func (f *filesCatCmd) Run(e *env) error {
 		defer done()
 	}
 	if _, err := io.Copy(safeOutput(e.stdout), from); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the content of the file broke off before its end: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the content of the file %s broke off before its end: %w", holdfast.Quote(f.Path), err)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ type filesPutCmd struct {
 	Mode string `placeholder:"MODE" help:"Permission bits of a new file, octal; the local file's, else 0644."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*filesPutCmd) Help() string {
 	return "Examples:\n  holdfast files put 01a1 data/input.csv ./input.csv\n  echo hello | holdfast files put 01a1 hello.txt\n  holdfast files put -r 01a1 data ./data"
 }
@@ -190,7 +190,7 @@ type filesGetCmd struct {
 	To        string `arg:"" optional:"" default:"." help:"Where to: a directory, or the copy's name; - is stdout."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*filesGetCmd) Help() string {
 	return "It does what holdfast cp ID:PATH TO does.\n\nExamples:\n  holdfast files get 01a1 report.pdf\n  holdfast files get -r 01a1 . ./result"
 }

@@ -73,8 +73,8 @@ func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) 
 	return abs, "directory " + abs + " of " + host, func() {}, nil
 }
 
-// unfinished returns the newest session whose import from source is incomplete, or a zero
-// Session if there is none.
+// unfinished returns the newest session whose import from source is incomplete, among the newest 500
+// active sessions, or a zero Session if there is none.
 func unfinished(e *env, c *client.Client, source string) (holdfast.Session, error) {
 	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Status: string(holdfast.StatusActive), Limit: 500})
 	if err != nil {
@@ -89,8 +89,8 @@ func unfinished(e *env, c *client.Client, source string) (holdfast.Session, erro
 	return holdfast.Session{}, nil
 }
 
-// importTo copies dir into a session as its first files. It stops at the first file that cannot
-// be read completely.
+// importTo copies dir into a session as its first files. It fails if a file cannot be read
+// completely: the import is then incomplete.
 func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir string) (holdfast.Session, error) {
 	root, err := tree.Root("session create", dir)
 	if err != nil {
@@ -137,7 +137,7 @@ var gitRef = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]*$`)
 func cloneRepository(e *env, from string) (dir, source string, done func(), err error) {
 	from, ref, _ := strings.Cut(from, "#")
 	if from == "" || ref != "" && !gitRef.MatchString(ref) {
-		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "the repository %s is not named, or %s cannot be a branch, tag or commit", holdfast.Quote(from), holdfast.Quote(ref)).
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "--git names no repository (%s), or %s cannot be the name of a branch, tag or commit", holdfast.Quote(from), holdfast.Quote(ref)).
 			WithHint("name both as in: holdfast session create --git https://github.com/you/project#main")
 	}
 	if _, err := exec.LookPath("git"); err != nil {
@@ -183,8 +183,8 @@ func clone(e *env, from, ref, dir string) error {
 	return hinted(in("checkout", "--quiet", ref, "--"), holdfast.KindInvalid, "git ls-remote %s lists its branches and tags", clean)
 }
 
-// git runs git with everything disabled that a repository could make it run. Its stderr goes to
-// the terminal, and the end of it into the error.
+// git runs git with everything disabled that a repository could make it run. The end of its stderr is
+// part of the error; if our stderr is a terminal and --json is not set, all of it is shown there.
 func git(e *env, vars []string, args ...string) error {
 	safe := []string{
 		"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",

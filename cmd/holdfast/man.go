@@ -16,14 +16,14 @@ type manCmd struct {
 	Dir string `arg:"" optional:"" help:"Where the pages of all commands are written; without it the program's page goes to stdout."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*manCmd) Help() string {
 	return `Examples:
   holdfast man | man -l -
   holdfast man ~/.local/share/man/man1 && man holdfast-session-create`
 }
 
-// Run writes the pages.
+// Run writes the pages of all commands into a directory; without one it prints the program's page.
 func (m *manCmd) Run(e *env) error {
 	parser, err := newParser(&cli{}, io.Discard, io.Discard)
 	if err != nil {
@@ -89,10 +89,10 @@ func manPage(node *kong.Node) string {
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(f.String()), roff(f.Help))
 		}
 	}
-	b.WriteString(".SH ENVIRONMENT\n.TP\n.B HOLDFAST_URL\nThe server; http://127.0.0.1:4100 when not set.\n" +
-		".TP\n.B HOLDFAST_CONTEXT\nThe context, where HOLDFAST_URL is not set.\n" +
-		".TP\n.B HOLDFAST_TOKEN\nThe bearer token; the owner's token in the data directory when not set.\n" +
-		".TP\n.B HOLDFAST_HOME\nThe data directory; ~/.holdfast when not set.\n")
+	b.WriteString(".SH ENVIRONMENT\n.TP\n.B HOLDFAST_URL\nThe server. When it is not set: the server of the current context, else the one of the data directory, else http://127.0.0.1:4100.\n" +
+		".TP\n.B HOLDFAST_CONTEXT\nThe context, where neither \\-\\-context nor a URL is given.\n" +
+		".TP\n.B HOLDFAST_TOKEN\nThe bearer token. When it is not set: the key of the context, or without a context the owner's token in the data directory.\n" +
+		".TP\n.B HOLDFAST_HOME\nThe data directory. When it is not set: $XDG_DATA_HOME/holdfast, else ~/.holdfast.\n")
 	b.WriteString(".SH \"EXIT STATUS\"\n" + roff(exitCodes) + "\n")
 	b.WriteString(".SH \"SEE ALSO\"\n")
 	if node.Parent != nil {

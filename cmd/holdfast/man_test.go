@@ -45,7 +45,8 @@ func TestManPages(t *testing.T) {
 			t.Errorf("groff: %v\n%s", err, out)
 		}
 	}
-	if code, out, _ := runCLI(t, nil, "", "man"); code != 0 || !strings.HasPrefix(out, ".TH HOLDFAST 1 ") || !strings.Contains(out, `holdfast\-session (1)`) {
+	if code, out, _ := runCLI(t, nil, "", "man"); code != 0 || !strings.HasPrefix(out, ".TH HOLDFAST 1 ") || !strings.Contains(out, `holdfast\-session (1)`) ||
+		!strings.Contains(out, "the server of the current context") || !strings.Contains(out, "$XDG_DATA_HOME/holdfast, else ~/.holdfast") {
 		t.Errorf("%d %q", code, out)
 	}
 	if got := roff(".x\n'y\n\\a-b…"); got != "\\&.x\n\\&'y\n\\ea\\-b\\[u2026]" {

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// lastName is the name for the session that this user created or wrote to last on a server.
+// lastName is the name for the session that this user last created, forked, wrote to or opened in a chat on a server.
 const lastName = "@last"
 
 // maxName is the longest name that is looked up, in bytes; no title is longer.
@@ -39,8 +39,8 @@ func (e *env) resolve(c *client.Client, name string) (holdfast.SessionID, error)
 	return s.ID, err
 }
 
-// resolveWhole is resolve for commands that cannot be undone: it refuses the beginning of a
-// title. With trash it names a session in the trash.
+// resolveWhole does what resolve does, for commands whose mistakes are hard to undo: it refuses the
+// beginning of a title. With trash, it looks for the session in the trash.
 func (e *env) resolveWhole(c *client.Client, name string, trash bool) (holdfast.SessionID, error) {
 	s, err := e.named(c, name, trash)
 	if err != nil || s.Title == "" || strings.EqualFold(s.Title, name) || name == lastName || partOfID(s.ID, name) {
@@ -100,7 +100,7 @@ func (e *env) named(c *client.Client, name string, trash bool) (holdfast.Session
 // last returns the session that remember stored for this server.
 func (e *env) last() (holdfast.SessionID, error) {
 	none := func() error {
-		return holdfast.Errorf(holdfast.KindNotFound, "session", "there is no session %s: this user has neither created one nor written to one", lastName).
+		return holdfast.Errorf(holdfast.KindNotFound, "session", "there is no session %s: this user has not yet created or used a session of this server", lastName).
 			WithHint("holdfast session list shows the sessions")
 	}
 	path := e.lastFile()

@@ -21,9 +21,10 @@ type runtimeCmd struct {
 	Path    runtimePathCmd    `cmd:"" help:"Print the command of an installed agent CLI."`
 }
 
-// runtimeDir holds the flags that choose the server whose agent CLIs are meant.
+// runtimeDir holds the flags for the data directory and the settings of the server whose agent CLIs a command works
+// with.
 type runtimeDir struct {
-	Data   string `placeholder:"DIR" help:"The server's data directory; HOLDFAST_HOME, else ~/.holdfast."`
+	Data   string `placeholder:"DIR" help:"The server's data directory; HOLDFAST_HOME, else $XDG_DATA_HOME/holdfast, else ~/.holdfast."`
 	Config string `placeholder:"FILE" help:"The server's settings, as for serve."`
 }
 
@@ -73,7 +74,7 @@ type runtimeInstallCmd struct {
 	Names []string `arg:"" name:"name" help:"As holdfast runtime list names them."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*runtimeInstallCmd) Help() string {
 	return `Fetches the pinned npm packages, checks each against its pinned hash and unpacks them below the data directory. Neither node nor npm is needed. Boxes see them read-only at /opt/holdfast; a running server needs no restart. npm_config_registry names another registry.
 
@@ -111,8 +112,8 @@ func (c *runtimeInstallCmd) Run(e *env) error {
 	return nil
 }
 
-// fetching returns a function that shows the progress of downloads, nil unless stderr is a
-// terminal, and done, which removes the line.
+// fetching returns tell, which shows the progress of downloads on a line of stderr, and done, which
+// removes the line. tell is nil with --json, or if stderr is not a terminal.
 func (e *env) fetching(now func() time.Time) (tell func(agentcli.Progress), done func()) {
 	if e.json || !isTerminal(e.stderr) {
 		return nil, func() {}

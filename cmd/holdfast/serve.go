@@ -19,7 +19,7 @@ import (
 
 type serveCmd struct {
 	Listen    string   `placeholder:"ADDR" help:"Address of the API; port 0 picks a free port."`
-	Data      string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else ~/.holdfast."`
+	Data      string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else $XDG_DATA_HOME/holdfast, else ~/.holdfast."`
 	Config    string   `placeholder:"FILE" help:"Settings as YAML; docs/config.md lists them."`
 	Driver    string   `placeholder:"NAME" help:"What boxes are made of: local or host."`
 	LogFormat string   `placeholder:"FORMAT" help:"Format of the log on stderr: text, json, or journal for systemd."`
@@ -32,7 +32,7 @@ type serveCmd struct {
 	SoakProbe  string `hidden:"" placeholder:"SOCKET"`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*serveCmd) Help() string {
 	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish, for drain_timeout at most; what still runs then goes on at the next start. A second Ctrl-C or SIGTERM ends the server at once. A server that is killed loses nothing: the next start continues its turns. On a full disk it refuses writes until there is space; after a failed write or fsync it ends with 7, its boxes go on, and it is to be started again.
 

@@ -15,7 +15,7 @@ type sessionCmd struct {
 	List       sessionListCmd       `cmd:"" aliases:"ls" help:"List sessions, newest first."`
 	Search     sessionSearchCmd     `cmd:"" help:"Search titles and conversations, newest sessions first."`
 	Show       sessionShowCmd       `cmd:"" help:"Show a session."`
-	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode, model or runtime."`
+	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode, model, runtime, budgets or network."`
 	Pause      sessionPauseCmd      `cmd:"" help:"Pause a session; a message resumes it."`
 	Resume     sessionResumeCmd     `cmd:"" help:"Resume a session; says what was kept and what was lost."`
 	Points     pointsCmds           `embed:""`
@@ -43,7 +43,7 @@ type sessionCreateCmd struct {
 	New newSession `embed:""`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionCreateCmd) Help() string {
 	return `--from and --git start the session with a copy of a repository or of any directory. The session accepts messages only when the copy is complete; after an interruption, the same command continues the copy. git clones on this machine, as you, without hooks, submodules and filters.
 
@@ -77,7 +77,7 @@ func (s *sessionCreateCmd) Run(e *env) error {
 
 // warnTrust warns on stderr if a session is trusted; as says as which user its tools run.
 func (e *env) warnTrust(t holdfast.Trust, as string) {
-	_ = e.printer().Print(trustLines(t, as)...) // to stderr
+	_ = e.printer().Print(trustLines(t, as)...) // writes to stderr; an error of that is ignored
 }
 
 // trustLines returns the warning of warnTrust as lines, or nil for an untrusted session.
@@ -112,7 +112,7 @@ type sessionListCmd struct {
 	Trash     bool   `kong:"-"`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionListCmd) Help() string {
 	return `The table shows the ending of each id, which is enough to name the session.
 
@@ -160,7 +160,8 @@ func (s *sessionListCmd) Run(e *env) error {
 	return nil
 }
 
-// page fetches pages of the server's list until it has --limit sessions, and returns them as one.
+// page fetches pages of the server's list until it has --limit sessions, or all if that is 0, and returns them as one
+// page.
 func (s *sessionListCmd) page(e *env, c *client.Client) (holdfast.SessionPage, error) {
 	const most = 500
 	all := holdfast.SessionPage{Sessions: []holdfast.Session{}, Next: s.Cursor}

@@ -21,7 +21,7 @@ type sessionPruneCmd struct {
 	Yes    bool   `short:"y" help:"Do not ask."`
 }
 
-// Help is shown below the one-line description.
+// Help returns the text that the help shows below the one-line description of the command.
 func (*sessionPruneCmd) Help() string {
 	return `Moves them to the trash. Asks first on a terminal; elsewhere --yes is needed.
 
@@ -30,7 +30,7 @@ Examples:
   holdfast session prune --ended --tag nightly --yes`
 }
 
-// Run removes ended sessions.
+// Run moves ended sessions to the trash, or with --purge removes them for good.
 func (s *sessionPruneCmd) Run(e *env) error {
 	age, err := days(s.Older)
 	if err != nil {
@@ -136,20 +136,21 @@ func days(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
 	}
+	const day, most = 24 * time.Hour, 100 * 365 * 24 * time.Hour
 	d, err := time.ParseDuration(s)
 	if n, ok := strings.CutSuffix(s, "d"); ok {
 		var whole int
 		whole, err = strconv.Atoi(n)
-		d = time.Duration(whole) * 24 * time.Hour
+		d = time.Duration(max(-1, min(whole, int(most/day)+1))) * day // more days might not fit a Duration
 	}
-	if err != nil || d < 0 || d > 100*365*24*time.Hour {
+	if err != nil || d < 0 || d > most {
 		return 0, holdfast.Errorf(holdfast.KindInvalid, "session prune", "--older %s is not a duration from 0 to 100 years", holdfast.Quote(s)).WithHint("write a duration such as 30d or 12h")
 	}
 	return d, nil
 }
 
 // agrees asks the user at the terminal, and returns an error unless the answer is yes. Without a
-// terminal it returns KindInvalid: --yes is needed.
+// terminal, or with --json, it fails with KindInvalid: --yes is needed.
 func (e *env) agrees(question string) error {
 	if !isTerminal(e.stdin) || e.json {
 		return holdfast.Errorf(holdfast.KindInvalid, "", "%s: this needs a confirmation, and there is no terminal to ask on", strings.TrimSuffix(question, "?")).WithHint("add --yes")

@@ -53,7 +53,7 @@ func (o *session) why() error {
 	if o.err != nil {
 		return o.err
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the session is no longer followed: the editor closed it or loaded it again")
+	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the session's log is no longer followed: the editor closed the session, loaded it again or disconnected")
 }
 
 func (o *session) follow(after int64) {

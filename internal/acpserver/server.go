@@ -26,7 +26,7 @@ type API interface {
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
 	Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error]
 	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
-	Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error)
+	AllApprovals(ctx context.Context, f holdfast.ApprovalFilter) iter.Seq2[holdfast.Approval, error]
 	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error)
 }
 
@@ -39,15 +39,16 @@ type Config struct {
 	// Workspace returns a workspace by its id, if the server runs on the editor's machine: then new sessions work in
 	// the editor's directory. It is nil for a server on another machine.
 	Workspace func(ctx context.Context, id holdfast.Slug) (holdfast.Workspace, error)
-	// Umask is that of the editor's user, in octal, for the files that sessions make in the editor's directory; empty if it
-	// is not known.
+	// Umask is that of the editor's user, in octal, for the files that sessions make in the editor's directory; empty
+	// if it is not known.
 	Umask string
-	// Editor lends unsaved texts to the file tools of a session until ctx or the connection ends (see client.Client); nil
-	// for a server elsewhere. attached is called once the server may ask.
+	// Editor lends unsaved texts to the file tools of a session until ctx or the connection ends (see client.Client);
+	// nil for a server elsewhere. attached is called once the server may ask.
 	Editor func(ctx context.Context, id holdfast.SessionID, attached func(), text func(ctx context.Context, path string) (string, bool, error)) error
 	// Models are the models that the editor may choose besides the session's own.
 	Models []string
-	// Tools are the tools that the server's runtimes register besides the standard ones. Calls of others are shown as JSON.
+	// Tools are the tools that the server's runtimes register besides the standard ones. Calls of all other tools are
+	// shown as JSON.
 	Tools []policy.Tool
 	// NewKey makes an idempotency key.
 	NewKey func() (string, error)
@@ -63,14 +64,14 @@ type server struct {
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// reads is true if the editor gives the texts of its files.
+	// reads is true if the editor answers requests for the text of a file (fs/read_text_file).
 	reads bool
 	// sessions are the sessions that the editor has open; nil once the connection has ended.
 	sessions map[holdfast.SessionID]*session
 }
 
-// Serve speaks the protocol until the input ends or ctx does. Turns go on after it. The error
-// tells why the input could not be read.
+// Serve speaks the protocol until the input or ctx ends. Running turns continue at the server afterwards. Its error
+// says why the input could not be read; it is nil if the input ended normally or ctx ended.
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -165,7 +166,7 @@ func (s *server) initialize(_ context.Context, req acp.InitializeRequest) (acp.I
 	s.reads = req.ClientCapabilities.Fs.ReadTextFile
 	s.mu.Unlock()
 	return acp.InitializeResponse{
-		// This version is spoken whatever version the editor asked for.
+		// The server speaks this version of the protocol, whatever version the editor asked for.
 		ProtocolVersion: acp.ProtocolVersionNumber,
 		AgentInfo:       &acp.Implementation{Name: "holdfast", Title: &title, Version: s.cfg.Version},
 		AuthMethods:     []acp.AuthMethod{},
@@ -195,7 +196,7 @@ func (s *server) authenticate(_ context.Context, req acp.AuthenticateRequest) (a
 		WithHint("set HOLDFAST_TOKEN in the environment of holdfast acp")
 }
 
-// refusal converts an error for the editor. The kind decides about the code.
+// refusal converts an error to one for the editor. The kind of the error decides its JSON-RPC code.
 func refusal(err error) *jsonrpc.Error {
 	var sent *jsonrpc.Error
 	if errors.As(err, &sent) {
@@ -213,7 +214,7 @@ func refusal(err error) *jsonrpc.Error {
 	return coded(code, err)
 }
 
-// coded converts an error for the editor: one line that includes the hint.
+// coded converts an error to one for the editor, with the given code and one line of text that includes the hint.
 func coded(code int, err error) *jsonrpc.Error {
 	kind, hint, text := holdfast.KindOf(err), holdfast.HintOf(err), err.Error()
 	if hint != "" {

@@ -77,7 +77,7 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 		return res, err
 	}
 	if !path.IsAbs(req.Cwd) {
-		return res, holdfast.Errorf(holdfast.KindInvalid, "acp", "cwd %s is not an absolute path", holdfast.Quote(req.Cwd))
+		return res, holdfast.Errorf(holdfast.KindInvalid, "acp", "the working directory (cwd) %s of the new session is not an absolute path", holdfast.Quote(req.Cwd))
 	}
 	create := s.cfg.Create
 	create.Tags = append([]string{"acp", cwdTag(req.Cwd)}, create.Tags...)
@@ -256,14 +256,17 @@ func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest
 	}
 	// Read the approvals after the session's last event number is known: later approvals are in the log, which is followed
 	// from there.
-	page, err := s.cfg.API.Approvals(ctx, holdfast.ApprovalFilter{Session: string(found.ID)})
-	if err != nil {
-		return res, err
+	var asked []holdfast.Approval
+	for a, err := range s.cfg.API.AllApprovals(ctx, holdfast.ApprovalFilter{Session: string(found.ID)}) {
+		if err != nil {
+			return res, err
+		}
+		asked = append(asked, a)
 	}
 	one := s.open(found.ID, found.LastSeq, s.placeOf(ctx, found))
 	one.start()
 	one.mu.Lock()
-	for _, a := range page.Approvals {
+	for _, a := range asked {
 		one.ask(a)
 	}
 	one.mu.Unlock()

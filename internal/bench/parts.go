@@ -291,8 +291,8 @@ func (b *boxes) freezes(ctx context.Context, box *sandbox.Box) error {
 	freeze, thaw := gateFreeze, gateThaw
 	freezer, ok := any(b.driver).(sandbox.Freezer)
 	if !ok {
-		b.p.missing(freeze, errors.New("the driver cannot freeze"))
-		b.p.missing(thaw, errors.New("the driver cannot freeze"))
+		b.p.missing(freeze, errors.New("the driver cannot freeze boxes"))
+		b.p.missing(thaw, errors.New("the driver cannot freeze boxes"))
 		return nil
 	}
 	for range 100 {

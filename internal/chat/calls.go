@@ -43,16 +43,22 @@ func refresh(id holdfast.SessionID) Effect {
 	}}
 }
 
-// recall fetches the questions that were open before the chat began.
+// recall fetches the open questions of the session, to show those that were asked before the chat began.
 func recall(id holdfast.SessionID) Effect {
 	return Call{callLimit, func(ctx context.Context, c *client.Client) Input {
-		page, err := c.Approvals(ctx, holdfast.ApprovalFilter{Session: string(id)})
-		return func(t *Talk) (out []Effect) {
-			if err != nil {
-				out = append(out, trouble(err))
+		var open []holdfast.Approval
+		var failed error
+		for a, err := range c.AllApprovals(ctx, holdfast.ApprovalFilter{Session: string(id)}) {
+			if failed = err; err == nil {
+				open = append(open, a)
 			}
-			for _, a := range page.Approvals {
+		}
+		return func(t *Talk) (out []Effect) {
+			for _, a := range open {
 				out = append(out, t.Ask(a)...)
+			}
+			if failed != nil {
+				out = append(out, trouble(failed))
 			}
 			return out
 		}

@@ -130,3 +130,21 @@ func TestAnAnswerIsTheOneThatWasTyped(t *testing.T) {
 		}
 	}
 }
+
+// TestAllOpenQuestionsAreAsked: the questions that were open before the chat began are on several pages of a list.
+func TestAllOpenQuestionsAreAsked(t *testing.T) {
+	l, inputs := linked(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := holdfast.ApprovalPage{Approvals: []holdfast.Approval{{ID: "q1", Tool: "Bash", Input: json.RawMessage(`{}`)}}, Next: "more"}
+		if r.URL.Query().Get("cursor") == "more" {
+			page = holdfast.ApprovalPage{Approvals: []holdfast.Approval{{ID: "q2", Tool: "Bash", Input: json.RawMessage(`{}`)}}}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(page)
+	}))
+	k := talking()
+	l.do(recall(session))
+	(<-inputs)(k)
+	if len(k.questions.open) != 2 || k.questions.open[1].ID != "q2" {
+		t.Errorf("asked %+v", k.questions.open)
+	}
+}

@@ -181,8 +181,8 @@ const (
 	shownTurns = 3
 )
 
-// messages returns the user's messages, and the number of the event after which the last
-// shownTurns turns begin.
+// messages returns the user's messages among the last lookBack events, and the number of the event
+// after which the last shownTurns turns begin.
 func messages(ctx context.Context, c *client.Client, s holdfast.Session) (past []string, after int64, err error) {
 	after = s.LastSeq
 	var starts []int64
@@ -309,7 +309,9 @@ const settled = 80 * time.Millisecond
 // a time, because they must fit the terminal together with the frame. The clock ticks while
 // something runs. At the end, when all is shown, the program quits.
 func (s *screen) next() (cmds []tea.Cmd) {
-	if s.drawn && !s.showing && s.resizes == 0 {
+	// Rows need the width of the terminal, but a screen that ends does not wait for it.
+	sized := s.look.width > 0 || s.end != nil
+	if s.drawn && sized && !s.showing && s.resizes == 0 {
 		if len(s.rows) == 0 {
 			s.rows, s.lines = s.look.lines(s.lines), nil
 		}

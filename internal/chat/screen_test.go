@@ -15,10 +15,16 @@ import (
 // drawn is a screen of so many columns and rows, and the messages that it sends.
 func drawn(t *testing.T, cols, rows int) *screen {
 	t.Helper()
-	s := &screen{t: talking(), l: &link{messages: make(chan Message, 8), ctx: t.Context()}}
-	s.now = s.t.live.now
+	s := sizeless(t)
 	s.Update(tea.WindowSizeMsg{Width: cols, Height: rows})
 	s.Update(settledMsg{})
+	return s
+}
+
+// sizeless is a screen that does not know the size of its terminal yet.
+func sizeless(t *testing.T) *screen {
+	s := &screen{t: talking(), l: &link{messages: make(chan Message, 8), ctx: t.Context()}}
+	s.now = s.t.live.now
 	return s
 }
 
@@ -114,6 +120,27 @@ func TestNothingGoesAboveBeforeAFrame(t *testing.T) {
 	}
 	if s.Update(settledMsg{}); !s.showing {
 		t.Error("rows did not go above once the size stood")
+	}
+}
+
+// TestNothingGoesAboveBeforeTheSize: the first frame may be drawn before the size is known; rows that were broken without it
+// would be four columns wide. A screen that ends does not wait for the size.
+func TestNothingGoesAboveBeforeTheSize(t *testing.T) {
+	early := Input(func(*Talk) []Effect { return []Effect{say("early and long")} })
+	s := sizeless(t)
+	s.Update(early)
+	if s.Update(drawnMsg{}); s.showing {
+		t.Error("rows went above before the size was known")
+	}
+	s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	if s.Update(settledMsg{}); !s.showing || len(s.rows) != 0 {
+		t.Errorf("shown %v, left %q", s.showing, s.rows)
+	}
+	s = sizeless(t)
+	s.Update(early)
+	s.Update(drawnMsg{})
+	if s.Update(Input(func(*Talk) []Effect { return []Effect{Leave{}} })); !s.showing {
+		t.Error("a screen without a size cannot end")
 	}
 }
 

@@ -27,7 +27,7 @@ type Talk struct {
 	About func(s holdfast.Session, forked bool) []plain.Line
 	// Copy copies files between the local disk and a session, for /cp.
 	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
-	// Compare returns what the words after /diff ask for, and the command that prints the same.
+	// Compare returns the comparison that the words after /diff ask for, and the command that prints that comparison.
 	Compare func(ctx context.Context, c *client.Client, id holdfast.SessionID, words []string) (of holdfast.CompareCheckpoints, command string, err error)
 
 	live      Live
@@ -187,8 +187,8 @@ func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
 	return out, err
 }
 
-// Line handles a line or a text of several lines that the user entered: a command, an answer or
-// a message.
+// Line handles a line, or a text of several lines, that the user entered: a command, an answer or
+// a message. Only a single line can be a command.
 func (t *Talk) Line(l string) []Effect {
 	if t.interrupt == leaving {
 		t.interrupt = notAsked
@@ -198,6 +198,7 @@ func (t *Talk) Line(l string) []Effect {
 	switch {
 	case text == "":
 		return nil
+	case strings.Contains(text, "\n") && !question: // a text of several lines is a message, and keeps its slashes
 	case strings.HasPrefix(text, "//") && !question:
 		text = text[1:]
 	case strings.HasPrefix(text, "/") && !strings.Contains(text, "\n"):
@@ -341,11 +342,11 @@ func (t *Talk) Leave(code int) []Effect {
 	return []Effect{Leave{Code: code, Lines: lines}}
 }
 
-// Lost ends the conversation, because the client gave up to follow the log.
+// Lost ends the conversation, because the client gave up following the log.
 func (t *Talk) Lost(err error) []Effect { return []Effect{Leave{Lost: err}} }
 
 // call returns a Call effect that is counted in asking: where no person types, the next line
-// waits for its answer.
+// waits until the call has returned.
 func (t *Talk) call(limit time.Duration, do doer) []Effect {
 	t.asking++
 	return []Effect{Call{limit, do.then(func(t *Talk) { t.asking-- })}}

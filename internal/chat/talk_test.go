@@ -214,4 +214,5 @@ func TestCommandsHaveHelp(t *testing.T) {
 	expect(t, "a path", k.Line("/etc/x is broken"), "there is no command /etc/x; /help lists the commands, and // sends a message that begins with a slash\n[restore \"/etc/x is broken\"]\n")
 	expect(t, "a paste that begins with a path", k.Line("/quit\nis what I typed"), "[message \"/quit\\nis what I typed\"]\n")
 	expect(t, "two slashes", talking().Line("//x"), "[message \"/x\"]\n")
+	expect(t, "a paste that begins with a comment", talking().Line("// x\ny()"), "[message \"// x\\ny()\"]\n")
 }

@@ -28,7 +28,7 @@ type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	// Fix is the command that solves the problem; may be empty.
+	// Fix is a command or advice that solves the problem; may be empty.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -53,12 +53,12 @@ func Good(name, format string, args ...any) Check {
 	return Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Bad returns the result of a check that found a problem. fix is the command that solves it.
+// Bad returns the result of a check that found a problem. fix is a command or advice that solves it.
 func Bad(name, fix, format string, args ...any) Check {
 	return Check{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
-// checkUntrusted checks that the driver isolates, as untrusted sessions need.
+// checkUntrusted checks that the driver isolates its boxes, as untrusted sessions need.
 func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 	const name = "untrusted sessions"
 	for _, p := range probes {
@@ -67,7 +67,7 @@ func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 		}
 	}
 	return Bad(name, "holdfast serve --driver local, or for agents you would give a shell: --set default_trust=trusted",
-		"are refused: the driver %s does not isolate its boxes", driver)
+		"untrusted sessions are refused: the driver %s does not isolate its boxes", driver)
 }
 
 // checkRootTrees says what the setting allow_root_trees means on this machine, if it is set.
@@ -85,12 +85,12 @@ func checkRootTrees(allowed bool, probes []sandbox.Probe, uid int) (c Check, ok 
 				continue
 			}
 			if !c.OK {
-				return Bad(name, c.Fix, "no box can have one, although allow_root_trees is set: %s", c.Detail), true
+				return Bad(name, c.Fix, "no box can have a directory of root, although allow_root_trees is set: %s", c.Detail), true
 			}
-			return Good(name, "sessions may work in them (allow_root_trees): what root later runs or opens there, an agent may have written"), true
+			return Good(name, "sessions may work in directories of root (allow_root_trees): what root later runs or opens there, an agent may have written"), true
 		}
 	}
-	return Bad(name, "holdfast serve --driver local", "no driver can give one to a box, although allow_root_trees is set"), true
+	return Bad(name, "holdfast serve --driver local", "no driver can give a directory of root to a box, although allow_root_trees is set"), true
 }
 
 func checkData(dir string) Check {
@@ -136,7 +136,7 @@ func checkSpace(dir string) Check {
 	at := existing(dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
-		return Bad(name, "holdfast serve --data DIR", "%s: %v", at, err)
+		return Bad(name, "holdfast serve --data DIR", "the free space of the disk with %s cannot be read: %v", at, err)
 	}
 	free, all := uint64(st.Bavail)*uint64(st.Bsize), uint64(st.Blocks)*uint64(st.Bsize)
 	share := 0.0
@@ -196,7 +196,7 @@ func reaches(addr, address string) bool {
 	return to == "localhost" && ip != nil && ip.IsLoopback()
 }
 
-// checkUserNamespaces finds the kernel setting that keeps an ordinary user from making boxes.
+// checkUserNamespaces finds a kernel setting that keeps the server's user from making boxes.
 func checkUserNamespaces(read func(string) string) Check {
 	const name = "user namespaces"
 	for _, s := range []struct{ file, off, fix string }{
@@ -205,7 +205,7 @@ func checkUserNamespaces(read func(string) string) Check {
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
 	} {
 		if read(s.file) == s.off && (os.Getuid() != 0 || strings.HasSuffix(s.file, "max_user_namespaces")) {
-			return Bad(name, s.fix, "%s is %s", s.file, s.off)
+			return Bad(name, s.fix, "the kernel setting %s is %s", s.file, s.off)
 		}
 	}
 	return Good(name, "allowed")
@@ -230,13 +230,13 @@ func checkCgroups(mode sandbox.LimitsMode, probes []sandbox.Probe, read func(str
 			if version == "cgroup v2" && uid != 0 {
 				fix = "systemd-run --user --scope -p Delegate=yes holdfast serve"
 			}
-			return Bad(name, fix, "not enforceable on %s: %s", version, c.Detail)
+			return Bad(name, fix, "limits of boxes cannot be enforced on %s: %s", version, c.Detail)
 		}
 	}
 	return Good(name, "%s", version)
 }
 
-// existing returns the nearest existing directory above a path.
+// existing returns the path itself if it exists, else the nearest directory above it that exists.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {

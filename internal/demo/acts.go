@@ -28,7 +28,7 @@ func (s *show) script(intro string, steps ...child.Step) string {
 	return intro + child.Script(steps...)
 }
 
-// turn sends a message, waits for the end of its turn, and returns that with the tools' results.
+// turn sends a message, waits for the end of its turn, and returns the end and the results of the turn's tools.
 func (s *show) turn(ctx context.Context, text string) (holdfast.TurnEnded, []holdfast.ToolFinished, error) {
 	s.said = append(s.said, text)
 	st, err := s.api.Stream(ctx, s.session, holdfast.SendMessage{Text: text})
@@ -108,7 +108,7 @@ func (s *show) box(ctx context.Context) (holdfast.Container, error) {
 			return c, nil
 		}
 	}
-	return holdfast.Container{}, errors.New("the session has no box")
+	return holdfast.Container{}, errors.New("the demo's session has no running box")
 }
 
 func (s *show) killBox(ctx context.Context) (string, error) {
@@ -215,7 +215,7 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 			break
 		}
 		if ev.EndsTurn() {
-			return "", errors.New("the tool ended before it could be interrupted")
+			return "", errors.New("the turn ended before the demo could kill the server during the turn's tool call")
 		}
 	}
 	s.api.Kill()
@@ -231,7 +231,7 @@ func (s *show) begun(ctx context.Context) error {
 			return nil
 		}
 	}
-	return errors.New("the tool did not begin within 10 s")
+	return errors.New("the tool call did not begin in the box within 10 s")
 }
 
 func (s *show) recover(ctx context.Context) (string, error) {
@@ -418,7 +418,7 @@ func (s *show) escape(ctx context.Context) (string, error) {
 }
 
 // tryOut lets the agent run a command that tries to break out of its box, and returns the
-// output. If a real model refuses, the command runs in the same box by exec.
+// output. If a real model does not make exactly one call, the command also runs in the same box by exec.
 func (s *show) tryOut(ctx context.Context, command string) (printed, who string, err error) {
 	_, tools, err := s.turn(ctx, s.script("Try to get out. ", child.Bash(command), child.Say("I stayed inside.")))
 	switch {
@@ -460,7 +460,7 @@ func (s *show) receipts(ctx context.Context) (string, error) {
 		}
 	}
 	if len(lines) == 0 {
-		return "", errors.New("the log holds no receipt")
+		return "", errors.New("the session's log has no event of a resume, an agent's start or a box")
 	}
 	return strings.Join(lines, "\n"), nil
 }

@@ -43,7 +43,7 @@ func isCommit(s string) bool { return commitPattern.MatchString(s) }
 
 // Diff writes the changes since the session's start as a patch for git apply, or as a summary. git makes
 // it in the box, so it is as trustworthy as the agent. notes are git's remarks, for example on files
-// that it could not read. It returns KindConflict if no commit was recorded when the session started.
+// that it could not read. It fails with conflict if no commit was recorded for the session's first files, or if git fails.
 func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, to io.Writer) (notes string, err error) {
 	s, err := w.sessions.Session(ctx, id)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.
 	case err != nil:
 		return "", err
 	case res.Class != holdfast.ExitOK:
-		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box could not make the diff: it ended with %s, exit code %d: %s", res.Class, res.Code, cmp.Or(said, "without a word")).
+		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box could not make the diff: it ended with %s, exit code %d: %s", res.Class, res.Code, cmp.Or(said, "git printed no reason")).
 			WithHint("look at the repository: holdfast exec %s -- git status", id)
 	}
 	return said, nil

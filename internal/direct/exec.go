@@ -90,7 +90,7 @@ func execRequest(req holdfast.ExecRequest) (wire.ExecRequest, error) {
 		w.TimeoutMS = defaultExecMS
 	}
 	if w.TimeoutMS < 0 || w.TimeoutMS > maxExecMS {
-		return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "timeout_ms %d is not within 0-%d, where 0 means the default", req.TimeoutMS, maxExecMS)
+		return w, holdfast.Errorf(holdfast.KindInvalid, "exec", "timeout_ms is %d, which is not from 0 to %d; 0 means the default", req.TimeoutMS, maxExecMS)
 	}
 	for k, v := range req.Env {
 		if !ValidEnvName(k) || strings.HasPrefix(k, "HOLDFAST_") || strings.ContainsRune(v, 0) {

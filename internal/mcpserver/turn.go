@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// The most bytes of the parts of one result.
+// maxAnswer is the most bytes of an answer's text in a result, maxField of any other field, maxPage of all its events.
 const (
 	maxAnswer = 64 << 10
 	maxField  = 4 << 10
@@ -57,7 +57,7 @@ func (s *server) send(ctx context.Context, tell progress, in sendIn) (turnOut, e
 	wait := 50 * time.Second
 	if in.Wait != nil {
 		if *in.Wait < 0 || *in.Wait > 600 {
-			return turnOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "wait_seconds %d is not within 0-600", *in.Wait).
+			return turnOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "the argument wait_seconds is %d, which is not within 0-600", *in.Wait).
 				WithHint("give fewer wait_seconds, then follow the turn with read_events")
 		}
 		wait = time.Duration(*in.Wait) * time.Second
@@ -94,14 +94,14 @@ func (s *server) send(ctx context.Context, tell progress, in sendIn) (turnOut, e
 	return out, err
 }
 
-// follow reads the turn's log until its end, an approval or the end of the wait, and reports
+// follow reads the session's log until the turn ends, asks for an approval or ctx ends, and reports
 // progress.
 func (s *server) follow(ctx context.Context, tell progress, id holdfast.SessionID, out *turnOut) error {
 	defer heartbeat(ctx, func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil // the caller's wait is over, and the turn goes on
+				return nil // the caller waits no longer, and the turn goes on
 			}
 			return err
 		}
@@ -194,7 +194,7 @@ type readOut struct {
 func (s *server) read(ctx context.Context, _ progress, in readIn) (readOut, error) {
 	out := readOut{Events: []eventOut{}, After: in.After}
 	if in.Wait < 0 || in.Wait > 600 || in.Limit < 0 || in.Limit > 200 || in.After < 0 {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d or wait_seconds %d is out of range: after must be at least 0, limit 0-200 and wait_seconds 0-600", in.After, in.Limit, in.Wait)
+		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "an argument is out of range: after is %d and must be at least 0, limit is %d and must be 0-200, wait_seconds is %d and must be 0-600", in.After, in.Limit, in.Wait)
 	}
 	id, err := holdfast.Parse[holdfast.SessionID](in.Session)
 	if err != nil {

@@ -51,7 +51,7 @@ type span struct {
 
 // files is what the client of a session knows of its files and its conversation.
 type files struct {
-	// busy is true if processes outlive the turns.
+	// busy is true if turns may start processes that outlive them.
 	busy bool
 	// tree is the hash of the files now.
 	tree string
@@ -59,7 +59,7 @@ type files struct {
 	// the event that ended the turn that made them, 0 if no turn made them.
 	saved bool
 	ended int64
-	// spans has what the files were, oldest first; each lasts until the next begins.
+	// spans are the times in which the files had known hashes, oldest first; each lasts until the next begins.
 	spans []span
 	// branch are the user's messages in the conversation; at maps each turn to those up to its end.
 	branch []string
@@ -67,7 +67,7 @@ type files struct {
 	at     map[holdfast.TurnID][]string
 	// printed are the hashes that turns printed.
 	printed map[holdfast.TurnID]string
-	// acked are the checkpoints that the client was told of.
+	// acked are the checkpoints that the server acknowledged to the client.
 	acked []goal
 	// server is the server process that the client used last.
 	server *child.Server
@@ -83,7 +83,7 @@ func (f *files) bad(format string, args ...any) {
 	f.faults = append(f.faults, fmt.Sprintf(format, args...))
 }
 
-// hear remembers what a turn printed.
+// hear records the hash of the files that a tool of a turn printed.
 func (f *files) hear(ev holdfast.Event) {
 	var done holdfast.ToolFinished
 	if ev.Type == holdfast.EventToolFinished && ev.Decode(&done) == nil {
@@ -93,8 +93,8 @@ func (f *files) hear(ev holdfast.Event) {
 	}
 }
 
-// change does one thing with the session's files. It prefers what leads to the point that the harness
-// waits for.
+// change makes one random step with the session's files: an edit, a write, a rewind, a restore or a fork. In
+// two of three cases it chooses a step that can reach the kill point at which the harness waits.
 func (w *worker) change(ctx context.Context, k int) {
 	f := w.files
 	if srv, _ := w.h.current(); srv != f.server {
@@ -140,7 +140,8 @@ func (w *worker) begin(trees ...string) *span {
 	return &f.spans[len(f.spans)-1]
 }
 
-// during calls do. It sets s.any, that is the files may be in between, if the server was replaced meanwhile.
+// during calls do. If the server was replaced meanwhile, it sets s.any, because the files may be in a state between
+// two known hashes.
 func (w *worker) during(s *span, do func()) {
 	before, _ := w.h.current()
 	do()
@@ -180,7 +181,7 @@ func (w *worker) edit(ctx context.Context, k int) {
 	w.settle(ctx, f.ended)
 }
 
-// edits returns a command that changes a file.
+// edits returns a random shell command that changes files.
 func (w *worker) edits(k int) string {
 	n, m := w.rng.IntN(8), w.rng.IntN(8)
 	switch w.rng.IntN(7) {
@@ -199,7 +200,7 @@ func (w *worker) edits(k int) string {
 	}
 }
 
-// settle waits until the snapshot of the files after an event is acknowledged, or the server ends.
+// settle waits until a snapshot after an event is acknowledged. It returns false if the stream fails or 10 s pass.
 func (w *worker) settle(ctx context.Context, after int64) bool {
 	f := w.files
 	ctx, cancel := context.WithTimeout(ctx, 2*pointPatience)
@@ -219,8 +220,8 @@ func (w *worker) settle(ctx context.Context, after int64) bool {
 	return false
 }
 
-// persist repeats a call while servers are killed, until it succeeds. It reports whether it did, and
-// whether it was repeated. Another failure is a violation.
+// persist repeats a call that fails with kind unavailable, or because the server was replaced, for about a minute. It
+// reports whether the call succeeded, and whether it was repeated. A later or other failure is a violation.
 func (w *worker) persist(ctx context.Context, what string, do func(context.Context, *child.Server) error) (ok, repeated bool) {
 	for end := time.Now().Add(patience); ctx.Err() == nil; {
 		srv, changed := w.h.current()
@@ -241,12 +242,12 @@ func (w *worker) persist(ctx context.Context, what string, do func(context.Conte
 	return false, repeated
 }
 
-// treeOf returns the hash of the files of a session; empty if the load ends.
+// treeOf returns the hash of the files of a session; empty if it cannot be computed or the load ends.
 func (w *worker) treeOf(ctx context.Context, id holdfast.SessionID) (tree string) {
 	w.persist(ctx, "the hash of the files", func(ctx context.Context, srv *child.Server) error {
 		res, err := srv.Exec(ctx, id, holdfast.ExecRequest{Command: printsTree, TimeoutMS: 20_000})
 		if tree = treeIn(string(res.Stdout)); err == nil && tree == "" {
-			err = fmt.Errorf("%s: %s%s", res.Class, res.Message, res.Stderr)
+			err = fmt.Errorf("the command that hashes the files of the session failed: %s: %s%s", res.Class, res.Message, res.Stderr)
 		}
 		return err
 	})
@@ -311,7 +312,7 @@ func (w *worker) rewind(ctx context.Context) {
 	}
 }
 
-// rewoundTo reports whether the log has a rewind that the client does not know, to a checkpoint.
+// rewoundTo reports whether the log has a rewind that the client does not know, and the newest is to a checkpoint.
 func (w *worker) rewoundTo(ctx context.Context, to holdfast.CheckpointID) (back bool) {
 	f := w.files
 	var rewinds int
@@ -335,7 +336,7 @@ func (w *worker) rewoundTo(ctx context.Context, to holdfast.CheckpointID) (back 
 	return back
 }
 
-// restore removes the workspace while the session is paused, and resumes it.
+// restore pauses the session, removes its workspace directory, resumes it, and checks that the files are back.
 func (w *worker) restore(ctx context.Context) {
 	f := w.files
 	w.begin()
@@ -378,8 +379,8 @@ func (w *worker) restore(ctx context.Context) {
 	_ = os.RemoveAll(gone)
 }
 
-// compare forks the session at a checkpoint, and compares the files and the conversation of the fork. An
-// empty hash is not compared.
+// compare forks the session at the checkpoint of a goal, compares the files and the conversation of the fork with
+// the goal, and ends the fork. If no hash of the goal is known, the files are not compared.
 func (w *worker) compare(ctx context.Context, g goal) {
 	f := w.files
 	key := fmt.Sprintf("fork-%d-%d", w.n, w.rng.Int64())

@@ -58,7 +58,7 @@ func ReadAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 }
 
 // Upload returns a reader of an upload's body that fails if the body is larger than limit. Its
-// errors are those of Failure.
+// errors, except io.EOF, are those of Failure.
 func Upload(w http.ResponseWriter, r *http.Request, limit int64) io.Reader {
 	return &upload{http.MaxBytesReader(w, r.Body, limit), limit}
 }
@@ -87,7 +87,7 @@ func Failure(err error, limit int64) error {
 		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the request body is larger than %d bytes", limit).
 			WithHint("send a smaller body; a larger file can be made in the box, with exec")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the request body ended before its end").WithHint("send the request again")
+		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the request body is incomplete: it ended early").WithHint("send the request again")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the request body did not arrive in time").WithHint("send the request again")
 	}

@@ -45,7 +45,7 @@ func (m *room) enter(w *answer, r *http.Request, rule Rule) (_ *http.Request, le
 	defer cancel()
 	if err := m.bytes.Acquire(ctx, n); err != nil {
 		return r, nil, problem.After(m.wait, holdfast.Errorf(holdfast.KindBusy, "request",
-			"the server has no memory for a body of %d bytes until it has handled other requests", n).WithHint("try again"))
+			"the server has no memory for a body of up to %d bytes until it has handled other requests", n).WithHint("try again"))
 	}
 	leave = sync.OnceFunc(func() { m.bytes.Release(n) })
 	w.begun = leave

@@ -129,35 +129,46 @@ func (e *Events) write() error {
 	return nil
 }
 
-// Send answers a request with the events of src that pick chooses. It returns after an event for
-// which pick returned Last, when src or ctx ends, or when the client stalls.
+// Send answers a request with the events of src that pick chooses, and sends a ping whenever it has sent nothing for
+// Config.Ping, even if src has events that pick leaves out. It returns after an event for which pick returned Last,
+// when src or ctx ends, or when the client stalls.
 func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, pick func(holdfast.Event) Choice) {
 	out := s.Events(w)
+	for s.sendSome(ctx, out, src, pick) {
+	}
+}
+
+// sendSome waits for events of src that pick chooses and sends them; if none came within Config.Ping, it sends a ping. It
+// returns false if the stream has ended.
+func (s *Streams) sendSome(ctx context.Context, out *Events, src Source, pick func(holdfast.Event) Choice) bool {
+	silent, end := context.WithTimeout(ctx, s.cfg.Ping)
+	defer end()
 	for {
 		// Send the header with a ping now, so that the client knows that the server answers. If
 		// events are ready, the header is sent with them instead.
-		if !out.begun && !src.Ready() && out.Ping() != nil {
-			return
+		if !out.begun && !src.Ready() {
+			return out.Ping() == nil
 		}
-		frames, err := s.next(ctx, src)
+		wait := silent
+		if src.Ready() && silent.Err() == nil {
+			wait = ctx // NextFrames returns at once: a ping must not end its read of the store
+		}
+		frames, err := src.NextFrames(wait)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
 			if stopped := s.Stopped(); stopped != nil {
 				out.Fail(stopped) // the error event tells the client to reconnect later
 			}
-			return
+			return false
 		case errors.Is(err, context.DeadlineExceeded):
-			if out.Ping() != nil {
-				return
-			}
-			continue
+			return out.Ping() == nil
 		default:
 			out.Fail(err)
-			return
+			return false
 		}
 		if out.pass(frames, pick) {
-			return
+			return false
 		}
 		if len(out.buf) == 0 {
 			continue
@@ -167,20 +178,8 @@ func (s *Streams) Send(ctx context.Context, w http.ResponseWriter, src Source, p
 		if runtime.Gosched(); src.Ready() {
 			continue
 		}
-		if out.Flush() != nil {
-			return
-		}
+		return out.Flush() == nil
 	}
-}
-
-// next returns the next events, or the error DeadlineExceeded if it is time for a ping.
-func (s *Streams) next(ctx context.Context, src Source) ([]*journal.Frame, error) {
-	if src.Ready() {
-		return src.NextFrames(ctx) // returns at once, so it needs no timer for the ping
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Ping)
-	defer cancel()
-	return src.NextFrames(ctx)
 }
 
 // pass adds the frames that pick chooses to the stream, and reports whether the stream has ended.

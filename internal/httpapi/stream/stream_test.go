@@ -87,6 +87,44 @@ func TestSSEPingsEvery15Seconds(t *testing.T) {
 	})
 }
 
+// busy is a source that has one event every ten seconds.
+type busy struct{}
+
+func (busy) NextFrames(ctx context.Context) ([]*journal.Frame, error) {
+	next := time.NewTimer(10 * time.Second)
+	defer next.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-next.C:
+		return []*journal.Frame{{Event: holdfast.Event{Seq: 1, Type: holdfast.EventMessageUser}}}, nil
+	}
+}
+
+func (busy) Ready() bool { return false }
+func (busy) Close()      {}
+
+// TestSSEPingsWithoutChosenEvents: events that a stream's filter leaves out are no sign of life for its client.
+func TestSSEPingsWithoutChosenEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newRecorder()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			newStreams(nil).Send(ctx, w, busy{}, func(holdfast.Event) Choice { return Choice{} })
+		}()
+		wait := time.NewTimer(46 * time.Second)
+		<-wait.C
+		synctest.Wait()
+		if got := w.String(); got != strings.Repeat(": ping\n\n", 4) { // the first one at once
+			t.Errorf("after 46 s: %q", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
 func TestSSETellsAnErrorOfTheSource(t *testing.T) {
 	s, w := newStreams(nil), newRecorder()
 	s.Send(t.Context(), w, &quiet{err: holdfast.Errorf(holdfast.KindUnavailable, "store", "the disk is gone").WithHint("h")}, nil)
