@@ -1,6 +1,7 @@
 package holdfast_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ func TestMutantsApply(t *testing.T) {
 		}
 		file, old, hunks := "", "", 0
 		before, after, changed := 0, 0, false
+		head, oldLines, newLines := "", 0, 0
 		holds := func() {
 			if old == "" {
 				return
@@ -37,6 +39,9 @@ func TestMutantsApply(t *testing.T) {
 			if before > after && !strings.HasSuffix(string(text), old) {
 				t.Errorf("%s has %d lines before a change and only %d after it", name, before, after)
 			}
+			if want := fmt.Sprintf(",%d +", oldLines); !strings.Contains(head, want) || !strings.Contains(head, fmt.Sprintf(",%d @@", newLines)) {
+				t.Errorf("%s: a hunk of %d lines before and %d after has the header %q", name, oldLines, newLines, head)
+			}
 			old, before, after, changed = "", 0, 0, false
 		}
 		for l := range strings.Lines(string(raw)) {
@@ -47,13 +52,17 @@ func TestMutantsApply(t *testing.T) {
 			case strings.HasPrefix(l, "+++ b/"):
 			case strings.HasPrefix(l, "@@"):
 				holds()
+				head, oldLines, newLines = l, 0, 0
 			case strings.HasPrefix(l, "-"):
 				old += l[1:]
+				oldLines++
 				after, changed = 0, true
 			case strings.HasPrefix(l, "+"):
+				newLines++
 				after, changed = 0, true
 			case strings.HasPrefix(l, " "), l == "\n": // an editor may have taken the blank of an empty line
 				old += strings.TrimPrefix(l, " ")
+				oldLines, newLines = oldLines+1, newLines+1
 				if after++; !changed {
 					before, after = before+1, 0
 				}

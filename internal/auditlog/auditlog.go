@@ -1,8 +1,8 @@
 // Package auditlog opens the audit log of a data directory: its key, the signer of its heads, and the checks of
 // the log at a start and by the doctor.
 //
-// The app imports it and gives it the store. Invariant: audit.key is replaced only together with a record that
-// says so (I-25).
+// The app imports it and gives it the store. Invariant: an audit.key with which heads were signed is replaced only
+// after a record that says so was written.
 package auditlog
 
 import (
@@ -46,7 +46,7 @@ func (c *Chain) Open(ctx context.Context, data string, store audit.Store, log *s
 		log.Error("the audit log is damaged", "error", err, "hint", holdfast.HintOf(err))
 	}
 	l := audit.NewLog(audit.Config{
-		Store: store, Key: key, Now: time.Now, Warn: func(err error) { log.Warn("audit", "error", err) },
+		Store: store, Key: key, Now: time.Now, Warn: func(err error) { log.Warn("a signed head of the audit log could not be stored", "error", err) },
 	})
 	c.log.Store(l)
 	l.Start(context.WithoutCancel(ctx))
@@ -75,16 +75,15 @@ func openKey(data string) (audit.Key, error) {
 // KeyFile is the file of a data directory with the key that signs heads of the audit log.
 const KeyFile = "audit.key"
 
-// NewKey makes a new key in a data directory on which no server runs, in place of one that is lost, and
-// returns its public key. record writes a record of the change, which begins a new chain. The error is
-// conflict if there is a key.
+// NewKey makes a new key in a data directory on which no server runs, in place of a lost key, and returns its public
+// key. record writes a record of the change, which begins a new chain. The error is conflict if the key file exists.
 //
-// The record is written before the key: if only one of the two gets done, the server does not start
-// without the key, and this function can be called again.
+// The record is written before the key: if the program ends between the two, the server does not start without the key,
+// and NewKey can be called again.
 func NewKey(data string, record func() error) (public string, err error) {
 	path := filepath.Join(data, KeyFile)
 	if _, err := os.Lstat(path); err == nil {
-		return "", holdfast.Errorf(holdfast.KindConflict, KeyFile, "%s exists", holdfast.Quote(path)).
+		return "", holdfast.Errorf(holdfast.KindConflict, KeyFile, "the key file %s exists already", holdfast.Quote(path)).
 			WithHint("use the key file that exists; if it is not the key of this audit log, and the right key is lost, move the file away: mv %s %s.other", path, path)
 	}
 	if err := record(); err != nil {
@@ -108,7 +107,7 @@ type File interface {
 // ran there yet.
 func Verify(ctx context.Context, data string, open func() (File, error)) (detail string, err error) {
 	if _, err := os.Stat(filepath.Join(data, KeyFile)); err != nil {
-		return "", holdfast.Errorf(holdfast.KindNotFound, KeyFile, "%w", err)
+		return "", holdfast.Errorf(holdfast.KindNotFound, KeyFile, "the key file of the audit log cannot be found: %w", err)
 	}
 	key, err := openKey(data)
 	if err != nil {

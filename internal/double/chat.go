@@ -15,17 +15,17 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 )
 
-// Quirk is a way in which a compatible server differs from the original.
+// Quirk is a way in which an OpenAI-compatible server differs from the original API.
 type Quirk string
 
-// The quirks of existing servers.
+// The quirks of existing servers. All except NoStream change streams only.
 const (
 	// NoUsage omits usage, NoIDs the ids of tool calls, NoDone the final [DONE].
 	NoUsage Quirk = "no-usage"
 	NoIDs   Quirk = "no-ids"
 	NoDone  Quirk = "no-done"
-	// NoIndex omits the index of tool calls, SameIndex sends 0 for all of them, WholeArguments
-	// sends arguments in one piece, ObjectArguments sends them as an object instead of a string.
+	// NoIndex omits the index of tool calls, SameIndex sends 0 for all of them. WholeArguments and
+	// NoIndex send arguments in one piece, and ObjectArguments as one object instead of a string.
 	NoIndex         Quirk = "no-index"
 	SameIndex       Quirk = "same-index"
 	WholeArguments  Quirk = "whole-arguments"
@@ -78,8 +78,8 @@ func (m *chatMessage) text() string {
 	return s
 }
 
-// request converts a body to the model's form. Every tool call must be answered right after it,
-// as the original API demands.
+// request converts a body to the scripted model's form. It fails if a message that is not a tool result follows
+// tool calls that have no result yet, as the original API demands.
 func (b *chatBody) request() (model.Request, error) {
 	r := model.Request{Model: b.Model}
 	if b.Model == "" || len(b.Messages) == 0 {
@@ -87,7 +87,7 @@ func (b *chatBody) request() (model.Request, error) {
 	}
 	for _, t := range b.Tools {
 		if t.Type != "function" || t.Function.Name == "" {
-			return r, errors.New("tools: a tool needs a type and a name")
+			return r, errors.New("tools: each tool needs the type \"function\" and a name")
 		}
 		r.Tools = append(r.Tools, model.Tool{Name: t.Function.Name, Description: t.Function.Description, Schema: t.Function.Parameters})
 	}
@@ -105,7 +105,7 @@ func (b *chatBody) request() (model.Request, error) {
 		case "tool":
 			at := slices.Index(open, m.ToolCallID)
 			if at < 0 {
-				return r, fmt.Errorf("tool_call_id %q answers no tool call that is open", m.ToolCallID)
+				return r, fmt.Errorf("tool_call_id %q is not the id of a tool call without a result", m.ToolCallID)
 			}
 			open = slices.Delete(open, at, at+1)
 			r.Messages = joinUser(r.Messages, model.Block{Type: model.ToolResult, ID: m.ToolCallID, Text: m.text()})
@@ -307,7 +307,7 @@ func (a *chatAnswer) write(s string) {
 	}
 }
 
-// whole answers without a stream.
+// whole sends the answer as one JSON message, not as a stream.
 func (a *chatAnswer) whole(chunks iter.Seq2[model.Chunk, error]) {
 	var text strings.Builder
 	calls := []any{}

@@ -1,8 +1,7 @@
 // Package lease claims a session's box for a turn.
 //
-// The engine makes a Lease for each turn. It imports the sandbox and policy. Invariant: a call gets
-// a box only while the box's walls (its mounts for path rules) are intact and match the session's
-// current rules.
+// The engine makes a Lease for each turn. It imports pool, policy and sandbox. Invariant: a call gets a box only if its
+// walls (mounts for path rules) are intact; walls older than the session's rules are accepted only in a box in use.
 package lease
 
 import (
@@ -18,13 +17,12 @@ import (
 // Config configures a Lease. All fields must be set.
 type Config struct {
 	// Session is the session at the start of the turn. InServer is true if its agent runs in the
-	// server, and so asks for the box before each call.
+	// server, and so calls Box before each call of a tool.
 	Session  holdfast.Session
 	InServer bool
 	// Usable returns an error once the turn is over.
 	Usable func() error
-	// Rules returns the turn's policy. Current returns the policy of the latest decision; nil before
-	// the first.
+	// Rules returns the turn's policy. Current returns the policy of the latest decision; nil before the first.
 	Rules   func(ctx context.Context) (*policy.Engine, error)
 	Current func() *policy.Engine
 	// Walls returns the walls that a policy requires.
@@ -32,9 +30,9 @@ type Config struct {
 	// Claim claims the box; rules returns the policy for its walls. queued is called with the
 	// position if the claim has to wait in the queue for boxes.
 	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*pool.Hold, error)
-	// Shared is true if other sessions use the box, too. It may then have other walls than the session's rules ask for only
-	// if Works reports that a call of the session runs in it: the walls are older ones of this session, because the box has
-	// not started again since that call began.
+	// Shared is true if other sessions use the box, too. A turn uses a shared box whose walls differ from the session's
+	// rules only if Works reports that a call of the session runs in the box: then they are older walls of this session,
+	// because the box has not started again since that call began.
 	Shared bool
 	Works  func(ctx context.Context, box *sandbox.Box) bool
 	// Idle reports whether the only calls that run in the box are idle agents; if alone is true, it
@@ -57,10 +55,11 @@ type Lease struct {
 	mu     sync.Mutex
 	hold   *pool.Hold
 	err    error
-	// by is the policy that the box's walls were made from; hash is the hash of those walls.
+	// by is the policy for which the turn last claimed the box, or a newer one with the same walls; hash is the hash of
+	// its walls. A box in which something still runs may have older walls.
 	by   *policy.Engine
 	hash string
-	// told is true once a notice says that the box has older walls. claimed is true once the turn has
+	// told is true once the turn has recorded a notice that the box has older walls. claimed is true once the turn has
 	// claimed the box, so that an agent may be working in it.
 	told, claimed bool
 	// away is true from GiveBack until the next call of Box.
@@ -70,8 +69,7 @@ type Lease struct {
 // New returns a Lease that holds no box yet.
 func New(cfg Config) *Lease { return &Lease{cfg: cfg} }
 
-// Box returns the session's box; if the turn does not hold it, Box claims it and starts it if
-// necessary.
+// Box returns the session's box; if the turn does not hold it, Box claims it and starts it if necessary.
 func (l *Lease) Box(ctx context.Context) (*sandbox.Box, error) {
 	if box := l.walled(); box != nil {
 		return box, nil
@@ -164,8 +162,9 @@ func (l *Lease) Held() *sandbox.Box {
 	}
 }
 
-// walled returns the turn's box if its walls are intact and match the session's current rules.
-// Otherwise it releases the box: the next claim restarts it, unless something runs in it.
+// walled returns the turn's box if its walls are intact and match the session's current rules, and the box of a trusted
+// session in any case. Otherwise it releases the box and returns nil: the next claim restarts it, unless something runs
+// in it.
 func (l *Lease) walled() *sandbox.Box {
 	box := l.Held()
 	if box == nil || l.cfg.Session.Trust != holdfast.Untrusted {
@@ -210,8 +209,7 @@ func (l *Lease) restarted(ctx context.Context, hold *pool.Hold) (*pool.Hold, err
 	return l.claim(ctx)
 }
 
-// stale records, once a turn, a notice that the box has older walls than the rules
-// ask for.
+// stale records a notice, at most one in a turn, that the box has older walls than the session's rules require.
 func (l *Lease) stale(ctx context.Context) {
 	l.mu.Lock()
 	told := l.told
@@ -222,8 +220,8 @@ func (l *Lease) stale(ctx context.Context) {
 	}
 }
 
-// WallGone returns a denial while a wall of the turn's box is missing because its file was renamed
-// on the host. Once nothing runs in the box, the next call restarts it with all walls.
+// WallGone returns a denial, for an agent outside of the server, while a wall of the turn's box is missing because its
+// file was renamed on the host. Once nothing runs in the box, the next call restarts it with all walls.
 func (l *Lease) WallGone() (policy.Decision, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,8 +255,8 @@ func (l *Lease) Away() bool {
 	return l.away
 }
 
-// End releases the box at the end of the turn. A claim that is still under way releases its box
-// itself.
+// End releases the box at the end of the turn. A call of Box that is still claiming the box releases it itself, because
+// Config.Usable then fails.
 func (l *Lease) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +269,7 @@ func (l *Lease) End() {
 // The code and text of the notice that a box still has older walls.
 const (
 	noticeWalls = "walls.pending"
-	wallsLater  = "the path rules changed while something runs in the box: the text of calls and the file tools are held to them at once, its processes from its next start, when the turn has ended or nothing runs"
+	wallsLater  = "the path rules changed while something runs in the box: calls and file tools follow the new rules at once; processes in the box follow them when the box starts again, after the turn has ended or nothing runs in it"
 )
 
 func errWallGone(id holdfast.SessionID) error {
@@ -279,8 +277,8 @@ func errWallGone(id holdfast.SessionID) error {
 		WithHint("let the turn end, or: holdfast session interrupt %s; the box then starts again with all path rules", id)
 }
 
-// Intact returns the claim hold of a box. It releases the claim and returns an error if a wall of the box
-// is missing. It does so, too, if the box has other walls than the rules ask for, unless others is true.
+// Intact returns hold, a claim of a box. If a wall of the box is missing, it releases the claim and returns an error.
+// It does the same if the box has older walls than the session's rules require and others is false.
 func Intact(hold *pool.Hold, id holdfast.SessionID, others bool) (*pool.Hold, error) {
 	var err error
 	switch {

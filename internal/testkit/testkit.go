@@ -1,8 +1,8 @@
 // Package testkit holds helpers that tests of several packages share: the static boxd, users that
 // are not root, directories that such users can reach, and polling.
 //
-// Only tests import it. Invariant: it removes whatever it makes when the test or the process
-// ends.
+// Only tests and its package powercut import it. Invariant: it removes what it makes when the test
+// ends, except the programs that it builds and the agent CLIs that it downloads.
 package testkit
 
 import (
@@ -88,8 +88,8 @@ func Boxd(t testing.TB) string {
 
 // Program builds a static program for this machine from a package directory of the module, at
 // most once for each process, and returns its path. Other users may execute it. The file stays in
-// the temporary directory, so that a box that a killed test left behind still has its program;
-// the next build of the same package replaces it.
+// the temporary directory, so that a box that a killed test left behind still has its program. A later build
+// with the same content replaces it.
 func Program(t testing.TB, pkg string) string {
 	t.Helper()
 	built.mu.Lock()
@@ -151,7 +151,7 @@ func build(pkg string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		_ = os.Remove(tmp.Name())
-		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out.String())
+		return "", fmt.Errorf("the program %s could not be built: %w\n%s", pkg, err, out.String())
 	}
 	// The name contains a hash of the content, because another test process may run a program of another tree.
 	program, err := os.ReadFile(tmp.Name())

@@ -89,9 +89,9 @@ func (t *Trash) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.
 	})
 }
 
-// Restore takes a session out of the trash: it has ended, its log and files are there, and it can be forked. It
-// fails with conflict for one that is not in the trash, and for one whose time has come: a purge may have removed
-// files of it.
+// Restore takes a session out of the trash. The session stays ended, with its log and files, and can be forked. Restore
+// fails with conflict if the session is not in the trash, or if its time has come: a purge may have removed some of its
+// files.
 func (t *Trash) Restore(ctx context.Context, id holdfast.SessionID) (s holdfast.Session, err error) {
 	err = t.cfg.Sessions.Alone(ctx, id, func(row journal.Row) error {
 		if row.PurgeAt == nil {
@@ -119,8 +119,8 @@ func (t *Trash) move(ctx context.Context, row journal.Row, at time.Time, event h
 
 // purge removes an ended session for good.
 func (t *Trash) purge(ctx context.Context, row journal.Row) error {
-	// Remove the files first: after a crash here the session is in the trash, and Empty does this again. The session's own
-	// files say what an interrupted rewind left in a directory of the user's own, so they go last.
+	// Remove the files first: after a crash here the session is in the trash, and Empty does this again. Snapshots go
+	// before, as they need the session's files, which say what an interrupted rewind left in a user's own directory.
 	if err := t.cfg.Snapshots.Purge(ctx, row); err != nil {
 		return err
 	}
@@ -131,12 +131,12 @@ func (t *Trash) purge(ctx context.Context, row journal.Row) error {
 		return err
 	}
 	t.cfg.Journal.Drop(row.ID)
-	// Remove the files again: a box that was being started meanwhile may have created the workspace again.
+	// Remove the files again: a box that was starting during the removal may have created the workspace again.
 	return t.cfg.Boxes.RemoveFiles(ctx, row.ID)
 }
 
-// Empty removes for good the sessions in the trash whose time has come. One that cannot be removed is logged, and
-// the next call tries it again.
+// Empty removes for good the sessions in the trash whose time has come. It logs each session that cannot be removed,
+// and the next call tries it again.
 func (t *Trash) Empty(ctx context.Context) error {
 	for row, err := range journal.Each(ctx, t.cfg.Store.Rows, journal.Query{Trash: true}) {
 		if err != nil {
@@ -147,12 +147,12 @@ func (t *Trash) Empty(ctx context.Context) error {
 		}
 		err := t.cfg.Sessions.Alone(ctx, row.ID, func(row journal.Row) error {
 			if !t.due(row) {
-				return nil // the session was restored meanwhile
+				return nil // the session was restored after it was listed
 			}
 			return t.purge(ctx, row)
 		})
 		if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			t.cfg.Log.WarnContext(ctx, "a session in the trash was not removed; the next try follows", "session_id", row.ID, "error", err)
+			t.cfg.Log.WarnContext(ctx, "a session in the trash whose time is over could not be removed; the next try follows", "session_id", row.ID, "error", err)
 		}
 	}
 	return ctx.Err()

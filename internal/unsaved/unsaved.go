@@ -1,9 +1,10 @@
-// Package unsaved asks the editors of users for the texts of files that they have open and have not saved.
+// Package unsaved asks the editors of users for the texts of files that are open in the editor and have unsaved
+// changes.
 //
 // It owns the list of the editors that are attached to sessions, and their open questions. The API attaches editors,
-// the native runtime asks; it imports the vocabulary only and stores nothing durable. Invariants: an answer is
-// untrusted text of a bounded size, every question ends in a bounded time, and no question is asked about a path that
-// is not below a session's workspace.
+// the native runtime asks them. The package imports the vocabulary only and stores nothing on disk. Invariants: an
+// answer is untrusted text of a bounded size, every question ends in a bounded time, and each question is about a path
+// below the session's workspace.
 package unsaved
 
 import (
@@ -19,15 +20,15 @@ import (
 )
 
 const (
-	// MaxText is the most bytes of a text.
+	// MaxText is how many bytes the text of a file in an answer may have.
 	MaxText = 1 << 20
-	// patience is how long an editor may take for an answer. An editor that took longer gets no questions for the time
-	// rest.
+	// patience is how long a question waits for its answer. If a question gets no text and half of that time or more has
+	// passed, its editor gets no questions for the time rest.
 	patience = 3 * time.Second
 	rest     = 30 * time.Second
-	// maxAsked is the most questions without an answer that one editor has.
+	// maxAsked is how many questions without an answer one editor may have.
 	maxAsked = 32
-	// maxEditors is the most editors that are attached to one session.
+	// maxEditors is how many editors may be attached to one session.
 	maxEditors = 8
 )
 
@@ -54,20 +55,23 @@ type Editors struct {
 	of map[holdfast.SessionID][]*Editor
 }
 
-// Editor is an editor that has a session open. Use it until Leave.
+// Editor is an editor that has a session open. It must not be used after Leave.
 type Editor struct {
 	all     *Editors
 	session holdfast.SessionID
 	asks    chan Question
 
-	// all.mu guards the fields below. open has the channels for the answers to the open questions, by their number.
+	// all.mu guards the fields below. last is the number of the newest question. open has the channels for the answers to
+	// the open questions, by the questions' numbers. Until the time rested the editor gets no questions. Leave closes
+	// left.
 	last   int64
 	open   map[int64]chan Answer
 	rested time.Time
 	left   chan struct{}
 }
 
-// Attach adds an editor to a session; too_large if it has too many. The newest one is asked.
+// Attach adds an editor to a session; too_large if the session has 8 editors already. Questions go to the editor that
+// was attached last.
 func (e *Editors) Attach(session holdfast.SessionID) (*Editor, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,13 +90,14 @@ func (e *Editors) Attach(session holdfast.SessionID) (*Editor, error) {
 // Questions returns the channel on which the editor gets its questions.
 func (d *Editor) Questions() <-chan Question { return d.asks }
 
-// Answer passes an editor's answer to who asked. It returns invalid for an answer to no question and for a text that
-// no file has or that is too long; then the question ends without a text.
+// Answer passes an editor's answer to the tool that asked the question. It returns invalid if the question is not open,
+// or if the text is too long, is not UTF-8 or has a NUL byte. An open question ends with such an answer too, without a
+// text.
 func (d *Editor) Answer(id int64, a Answer) error {
 	var err error
 	switch {
 	case len(a.Text) > MaxText:
-		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor's text of %d bytes is over the limit of %d", len(a.Text), MaxText)
+		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor's text of a file has %d bytes, more than the limit of %d", len(a.Text), MaxText)
 	case !utf8.ValidString(a.Text) || strings.IndexByte(a.Text, 0) >= 0:
 		err = holdfast.Errorf(holdfast.KindInvalid, "editor", "the editor's text is not valid UTF-8 or has a NUL byte")
 	}
@@ -130,8 +135,9 @@ func (e *Editors) For(session holdfast.SessionID) func(ctx context.Context, path
 	return func(ctx context.Context, path string) (string, bool, error) { return e.text(ctx, session, path) }
 }
 
-// text asks the newest editor of a session. It returns unavailable if the editor gives no answer in time or cannot
-// tell; without an editor nothing is unsaved.
+// text asks the newest editor of a session for the text of a file. It returns unavailable if the editor can get no
+// question now, gives no answer in time, or does not know the text. It returns false if the session has no editor, or
+// if the editor leaves meanwhile.
 func (e *Editors) text(ctx context.Context, session holdfast.SessionID, path string) (string, bool, error) {
 	if !fs.ValidPath(path) || path == "." {
 		return "", false, nil
@@ -152,7 +158,7 @@ func (e *Editors) text(ctx context.Context, session holdfast.SessionID, path str
 	case <-d.left:
 		return "", false, nil
 	case <-t.C:
-		err = silent("it gave no answer within " + patience.String())
+		err = silent("the editor gave no answer within " + patience.String())
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -165,8 +171,8 @@ func (e *Editors) text(ctx context.Context, session holdfast.SessionID, path str
 	return "", false, err
 }
 
-// ask puts a question to the newest editor of a session; d is nil, and no answer will come, if there is no editor or an
-// error.
+// ask puts a question to the newest editor of a session. d and answer are nil if the session has no editor, and after
+// an error.
 func (e *Editors) ask(session holdfast.SessionID, path string) (d *Editor, id int64, answer chan Answer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -176,15 +182,15 @@ func (e *Editors) ask(session holdfast.SessionID, path string) (d *Editor, id in
 	}
 	d = list[len(list)-1]
 	if e.now().Before(d.rested) {
-		return nil, 0, nil, silent("it gave no answer to an earlier question")
+		return nil, 0, nil, silent("the editor gave no answer to an earlier question")
 	}
 	if len(d.open) >= maxAsked {
-		return nil, 0, nil, silent("it has too many questions")
+		return nil, 0, nil, silent("the editor has too many questions without an answer")
 	}
 	select {
 	case d.asks <- Question{ID: d.last + 1, Path: path}:
 	default:
-		return nil, 0, nil, silent("it takes no questions")
+		return nil, 0, nil, silent("the editor does not take its questions")
 	}
 	d.last++
 	answer = make(chan Answer, 1)
@@ -200,5 +206,5 @@ func (e *Editors) now() time.Time {
 }
 
 func silent(why string) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "file.editor", "the user's editor could not be asked for the text of a file: %s", why)
+	return holdfast.Errorf(holdfast.KindUnavailable, "file.editor", "the unsaved text of a file in the user's editor is not known: %s", why)
 }

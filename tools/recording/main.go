@@ -85,7 +85,7 @@ func record(program, out string) error {
 	for _, s := range scene {
 		said, err := t.run(s)
 		if err != nil {
-			return fmt.Errorf("%s: %w\n%s", s.command, err, said)
+			return fmt.Errorf("the recording failed at the command %s: %w\n%s", s.command, err, said)
 		}
 		screens = append(screens, shown{s, lines(normal(said, port))})
 	}

@@ -99,8 +99,8 @@ func (d *Disk) mount(t testing.TB) error {
 	return nil
 }
 
-// unmount waits until the file system is unused and unmounts it. If that takes too long, it
-// detaches it, and the kernel unmounts it after its last use.
+// unmount waits until the file system is unused and unmounts it. If that fails or takes longer than patience, the
+// test fails, and unmount detaches the file system, so that the kernel unmounts it after its last use.
 func unmount(t testing.TB, dir string) {
 	var err error
 	if !soon(func() bool { err = unix.Unmount(dir, 0); return !errors.Is(err, unix.EBUSY) }) || err != nil {
@@ -183,7 +183,7 @@ func copySparse(to, from string) error {
 
 func run(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+		return fmt.Errorf("the command %s %s failed: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
 }
