@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -73,11 +72,14 @@ func (c Config) lendable(d directory) error {
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInternal, "workspace", "the data directory of this server cannot be examined: %w", err)
 	}
+	home, err := homeIn(d.path)
 	switch {
+	case err != nil:
+		return holdfast.Errorf(holdfast.KindInternal, "workspace", "the home directories of this machine's users cannot be read: %w", err)
 	case d.path == "/":
 		return refused(d.path, "is the root of the file system").WithHint("name the directory of a project")
-	case isHome(d):
-		return refused(d.path, "is a home directory, with keys and settings of its user").WithHint("name the directory of a project below the home directory")
+	case home != "":
+		return refused(d.path, "is or contains the home directory "+holdfast.Quote(home)+", with keys and settings of its user").WithHint("name the directory of a project")
 	case within(d.path, data), within(data, d.path):
 		return refused(d.path, "is, or contains, or lies in the data directory of this server, "+data).WithHint("name a directory elsewhere, or move the data directory: holdfast serve --data DIR")
 	}
@@ -108,18 +110,20 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// isHome reports whether a directory is the home of a user of this machine, whatever symlinks or mounts lead to the home.
-func isHome(d directory) bool {
-	list, _ := homes() // an error is ignored: if /etc/passwd cannot be read, only the home of the server's user is known
-	return slices.ContainsFunc(list, func(home string) bool {
+// homeIn looks for home directories of this machine's users at or below dir, whatever symlinks or mounts lead to them. It
+// returns the first one, or "" if dir contains none.
+func homeIn(dir string) (string, error) {
+	list, err := homes()
+	for _, home := range list {
 		real, err := filepath.EvalSymlinks(home)
 		if err != nil {
-			return home == d.path
+			real = home
 		}
-		st, err := lstat(real)
-		//nolint:unconvert // the type differs between systems
-		return real == d.path || err == nil && uint64(st.Dev) == d.device && uint64(st.Ino) == d.inode
-	})
+		if in, _ := lies(real, dir); in || within(real, dir) {
+			return home, nil
+		}
+	}
+	return "", err
 }
 
 // homes returns the home directories of the users of this machine, the server's user first. After an error it returns

@@ -145,9 +145,9 @@ func TestPurgedSessionsLeave(t *testing.T) {
 	}
 }
 
-// TestHomeBehindASymlink: the home directory of a user is no workspace either if the user's home is configured with a path
-// that leads through a symlink.
-func TestHomeBehindASymlink(t *testing.T) {
+// TestHomesAreNoWorkspaces: a directory that is or contains the home directory of a user is not a workspace, also if the
+// home is configured with a path that leads through a symlink.
+func TestHomesAreNoWorkspaces(t *testing.T) {
 	h := open(t)
 	user := h.dir(t, "moved/user")
 	for link, to := range map[string]string{"homes": filepath.Dir(user), "own": user} {
@@ -157,8 +157,10 @@ func TestHomeBehindASymlink(t *testing.T) {
 	}
 	for _, home := range []string{filepath.Join(h.own, "homes", "user"), filepath.Join(h.own, "own")} {
 		t.Setenv("HOME", home)
-		_, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: user})
-		isKind(t, err, holdfast.KindInvalid, user, "is a home directory")
+		for _, dir := range []string{user, filepath.Dir(user)} {
+			_, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: dir})
+			isKind(t, err, holdfast.KindInvalid, dir, "home directory")
+		}
 	}
 	if _, err := h.Create(t.Context(), holdfast.CreateWorkspace{Dir: h.dir(t, "moved/user/project")}); err != nil {
 		t.Error(err)

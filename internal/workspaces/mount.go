@@ -185,15 +185,3 @@ func below(path string, st unix.Stat_t) (bool, error) {
 		path = filepath.Dir(path)
 	}
 }
-
-// homeIn looks for home directories of this machine's users at or below dir. It returns the first one, or "" if dir
-// contains none.
-func homeIn(dir string) (string, error) {
-	list, err := homes()
-	for _, home := range list {
-		if real, err := filepath.EvalSymlinks(home); err == nil && real != "/" && within(real, dir) {
-			return home, nil
-		}
-	}
-	return "", err
-}
