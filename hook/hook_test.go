@@ -185,11 +185,13 @@ func TestSDKH19_FailClosed(t *testing.T) {
 			t.Errorf("failClosed %v: %+v", closed, res)
 		}
 	}
-	r := one(t, hook.Definition{Command: "echo '{\"block\": \"maybe\"}'", FailClosed: true})
-	if res := r.Run(t.Context(), bashCall, places(t)); !res.Blocked() {
-		t.Errorf("nonsense of a hook that fails closed: %+v", res)
+	for _, answer := range []string{`{"block": "maybe"}`, `{"block": true`} {
+		r := one(t, hook.Definition{Command: "echo '" + answer + "'", FailClosed: true})
+		if res := r.Run(t.Context(), bashCall, places(t)); !res.Blocked() {
+			t.Errorf("nonsense of a hook that fails closed: %s: %+v", answer, res)
+		}
 	}
-	r = one(t, hook.Definition{Command: "true", Where: hook.InBox, FailClosed: true})
+	r := one(t, hook.Definition{Command: "true", Where: hook.InBox, FailClosed: true})
 	if res := r.Run(t.Context(), bashCall, places(t)); !res.Blocked() || res.Runs[0].Outcome != hook.OutcomeRefused {
 		t.Errorf("no place to run: %+v", res)
 	}

@@ -46,22 +46,22 @@ type Output struct {
 	Notification *holdfast.HookNotification
 }
 
-// ParseOutput parses the answer that a hook wrote. An answer that is not a JSON object, or is an
-// object with invalid fields, becomes a Message. well is false only for an object with invalid
-// fields.
+// ParseOutput parses the answer that a hook wrote. Text that does not begin with "{" becomes a Message, and so does text
+// that begins with "{" and is not a JSON object with valid fields, such as one that was cut off. well is false only for
+// the latter.
 func ParseOutput(b []byte) (out Output, well bool) {
 	text := bytes.TrimSpace(b)
 	if len(text) == 0 {
 		return Output{}, true
 	}
-	if text[0] == '{' {
+	object := text[0] == '{'
+	if object {
 		var err error
 		if out, err = parseObject(text); err == nil {
 			return out, true
 		}
-		return Output{Message: clean(string(text), maxMessage)}, !json.Valid(text)
 	}
-	return Output{Message: clean(string(text), maxMessage)}, true
+	return Output{Message: clean(string(text), maxMessage)}, !object
 }
 
 // answer is the JSON form of an Output. A nil pointer means that the field is absent.

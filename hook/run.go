@@ -215,13 +215,13 @@ func (h *Hook) command(ctx context.Context, in Input, runner Runner, ran *holdfa
 	return out
 }
 
-// read parses an answer. An answer with invalid fields is a failure if the hook has FailClosed,
-// else it is taken as a message.
+// read parses an answer. An answer that begins with "{" and is not a JSON object with valid fields is a failure if the
+// hook has FailClosed; else it is a message.
 func (h *Hook) read(b []byte, ran *holdfast.HookRan) Output {
 	out, well := ParseOutput(b)
 	if !well && h.def.FailClosed {
 		out.Message = clean(out.Message, maxReason)
-		ran.Outcome, ran.Reason = OutcomeFailed, "the hook's answer has fields that are not valid"
+		ran.Outcome, ran.Reason = OutcomeFailed, `the hook's answer begins with "{" but is not a JSON object with valid fields`
 	}
 	return out
 }

@@ -73,20 +73,21 @@ func (p Permissions) Apply(u Update) (Permissions, error) {
 		return p, badUpdate("destination", string(u.Destination))
 	}
 	out := Permissions{Rules: maps.Clone(p.Rules), Directories: maps.Clone(p.Directories), Mode: p.Mode, Tools: p.Tools}
+	var err error
 	switch u.Type {
 	case AddRules, ReplaceRules, RemoveRules:
-		return out, out.changeRules(u)
+		err = out.changeRules(u)
 	case SetMode:
-		m, err := holdfast.Parse[holdfast.Mode](string(u.Mode))
-		if err != nil {
-			return p, err
-		}
-		out.Mode = m
-		return out, nil
+		out.Mode, err = holdfast.Parse[holdfast.Mode](string(u.Mode))
 	case AddDirectories, RemoveDirectories:
-		return out, out.changeDirectories(u)
+		err = out.changeDirectories(u)
+	default:
+		err = badUpdate("type", string(u.Type))
 	}
-	return p, badUpdate("type", string(u.Type))
+	if err != nil {
+		return p, err
+	}
+	return out, nil
 }
 
 func badUpdate(field, value string) error {
