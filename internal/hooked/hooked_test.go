@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -263,6 +264,33 @@ func TestRunsAreToldFromCalls(t *testing.T) {
 	id := res.Runs[0].Call
 	if !hooked.RunOf(id, turnID) || hooked.RunOf(id, turnID+"x") || hooked.RunOf(holdfast.CallID(session), turnID) {
 		t.Errorf("%s is not told to be a run of the turn", id)
+	}
+}
+
+// TestEachInputHasItsOwnRun: hooks run for each input that an agent asks about under the id of one call, and a verdict
+// about one input does not hold for another.
+func TestEachInputHasItsOwnRun(t *testing.T) {
+	r := newRig(t)
+	for _, e := range []hook.Event{hook.PreToolUse, hook.PermissionRequest} {
+		if _, err := r.registry.Register(hook.Definition{Event: e, Func: func(_ context.Context, in hook.Input) (*hook.Output, error) {
+			if strings.Contains(string(in.ToolInput), "secret") {
+				return &hook.Output{Verdict: policy.Denied}, nil
+			}
+			return &hook.Output{Verdict: policy.Allowed}, nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn := r.turn()
+	for input, want := range map[string]policy.Verdict{`{"file_path":"/workspace/a"}`: policy.Allowed, `{"file_path":"/workspace/secret"}`: policy.Denied} {
+		req := policy.Request{Tool: "Read", Input: json.RawMessage(input), CallID: "one"}
+		if d := turn.PreToolUse(t.Context(), req); d.Verdict != want {
+			t.Errorf("preToolUse %s: %s, want %s", input, d.Verdict, want)
+		}
+		d, err := hooked.Approver{Turn: turn, Updates: new([]policy.Update)}.Approve(t.Context(), req, policy.Decision{Verdict: policy.Asked})
+		if err != nil || d.Verdict != want {
+			t.Errorf("permissionRequest %s: %s %v, want %s", input, d.Verdict, err, want)
+		}
 	}
 }
 

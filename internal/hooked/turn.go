@@ -414,7 +414,13 @@ func (t *Turn) judged() map[int64]bool {
 // nameOf returns the call id of a hook run. It is a hash of the turn, the subject of the run and
 // the hook, so it is the same after a restart. Its UUID version differs from that of tool calls.
 func nameOf(turn holdfast.TurnID, whose string, in hook.Input, h *hook.Hook) holdfast.CallID {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %d %q", turn, in.Key, in.Event, in.ToolUseID, in.FilePath, whose, h.Order(), h.Name()))
+	about := in.ToolUseID
+	switch in.Event {
+	case hook.PreToolUse, hook.PermissionRequest, hook.PermissionDenied:
+		// An agent may ask several times about one tool call, with other tools and inputs: each has a run of its own.
+		about += " " + in.ToolName + " " + policy.InputHash(in.ToolInput)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %d %q", turn, in.Key, in.Event, about, in.FilePath, whose, h.Order(), h.Name()))
 	mark := turnMark(turn)
 	id := append(mark[:6:6], sum[:10]...)
 	id[6] = id[6]&0x0f | 0x80
