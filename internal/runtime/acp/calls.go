@@ -35,7 +35,7 @@ type calls struct {
 	speech  *speech
 	flush   func(context.Context) error
 	// deciding are the ids of the calls that wait for a decision. warned are the tools for which a notice
-	// already says that they ran without a permission request.
+	// already says that they ran without a permission request, and the codes of other notices that are written once.
 	deciding, warned map[string]bool
 }
 
@@ -168,8 +168,8 @@ func (c *calls) finish(t *tool, call toolCall) error {
 	return nil
 }
 
-// asked handles a permission request. It refuses a request about a finished call, whose outcome
-// is in the log.
+// asked handles a permission request. It refuses a request about a finished call, whose outcome is in the log, and one
+// about another tool than the log has for the call.
 func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 	var p permission
 	bad := json.Unmarshal(m.Params, &p) != nil
@@ -182,6 +182,18 @@ func (c *calls) asked(ctx context.Context, m *jsonrpc.Message) error {
 	if c.over(t) {
 		c.reply(m.ID, p.pick(false))
 		return nil
+	}
+	if u := c.use(t); u != nil {
+		if other := t.another(call, u.Name, c.profile); other != "" {
+			if code := "agent.other_tool"; !c.warned[code] {
+				c.warned[code] = true
+				c.turn.Recorder.Add(holdfast.EventNotice, holdfast.Notice{
+					Code: code, Level: "warning", Text: fmt.Sprintf("the agent asked to run %s under the id of a call of %s: the request was refused", other, u.Name),
+				})
+			}
+			c.reply(m.ID, p.pick(false))
+			return nil
+		}
 	}
 	t.learn(call)
 	u, first := c.request(t)
@@ -223,7 +235,7 @@ func (c *calls) changed(t *tool, u *resident.Use) {
 
 // inputs returns the inputs of a call that are judged one by one: its own, and one for each further file that it names.
 func (c *calls) inputs(t *tool, u *resident.Use) []json.RawMessage {
-	return append([]json.RawMessage{u.Input}, t.more(u.Name, u.Input)...)
+	return append(placed(u.Name, u.Input, c.t.Place.Workspace), t.more(u.Name, u.Input)...)
 }
 
 // reply answers the permission request id with an option. An empty option answers that the request was cancelled.

@@ -15,6 +15,8 @@ import (
 type judge struct {
 	*runtimetest.Host
 	denies string
+	// rules, if set, makes the decisions.
+	rules func(context.Context, policy.Request) (policy.Decision, error)
 	// asked is called for each input before the decision.
 	asked func(input string)
 
@@ -22,13 +24,16 @@ type judge struct {
 	inputs []string
 }
 
-func (j *judge) Decide(_ context.Context, req policy.Request) (policy.Decision, error) {
+func (j *judge) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	if j.asked != nil {
 		j.asked(string(req.Input))
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.inputs = append(j.inputs, string(req.Input))
+	if j.rules != nil {
+		return j.rules(ctx, req)
+	}
 	if j.denies != "" && strings.Contains(string(req.Input), j.denies) {
 		return policy.Decision{Verdict: policy.Denied, By: "test", Reason: "it is denied here"}, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -165,10 +164,10 @@ func merge(under, over json.RawMessage) json.RawMessage {
 	return out
 }
 
-// ours maps the kind of a tool and the agent's name for it to the tool's name in permission rules. A title
-// counts as a name only together with the right kind, because the title of a command is the command itself.
+// ours maps the kind of a tool and the agent's name for it to the tool's name in permission rules. A title counts as a
+// name only together with the right kind, and never for the kind execute: the title of a command may be the command.
 var ours = map[string]map[string]string{
-	"execute": {"bash": "Bash", "shell": "Bash", "terminal": "Bash", "run_shell_command": "Bash", "task": "Task"},
+	"execute": {"task": "Task"},
 	"read": {
 		"read": "Read", "read_file": "Read", "list": "LS", "ls": "LS", "list_directory": "LS", "glob": "Glob",
 		"read_many_files": "Read",
@@ -201,10 +200,11 @@ func (t *tool) named(agent string) string {
 	if strings.HasPrefix(t.Name, "mcp__") {
 		return clip.Counted(t.Name, 128)
 	}
-	for _, name := range []string{t.Name, t.First} {
-		if n := ours[kind][strings.ToLower(name)]; n != "" {
-			return n
-		}
+	if n := ours[kind][strings.ToLower(t.Name)]; n != "" {
+		return n
+	}
+	if n := ours[kind][strings.ToLower(t.First)]; n != "" && kind != "execute" {
+		return n
 	}
 	if n := byKind[kind]; n != "" {
 		if n == "Edit" && kind == "edit" && t.New != nil && (t.Old == nil || *t.Old == "") {
@@ -217,6 +217,21 @@ func (t *tool) named(agent string) string {
 		name = t.First
 	}
 	return "mcp__" + agent + "__" + plain(name)
+}
+
+// another returns the name of another tool than u.Name that a later message about the call stands for, or "" if it stands
+// for the same one or does not say.
+func (t *tool) another(call toolCall, name, agent string) string {
+	o := tool{Kind: t.Kind}
+	o.learn(toolCall{Name: call.Name, Kind: call.Kind, Meta: call.Meta})
+	known := ours[o.Kind][strings.ToLower(o.Name)] != "" || strings.HasPrefix(o.Name, "mcp__")
+	if !known && (byKind[o.Kind] == name || slices.Contains(slices.Collect(maps.Values(ours[o.Kind])), name)) {
+		return "" // a message with a kind alone stands for each tool of that kind
+	}
+	if n := o.named(agent); n != name && (o.Name != "" || byKind[o.Kind] != "") {
+		return n
+	}
+	return ""
 }
 
 // plain converts name so that a rule can contain it: any character but letters, digits, _ and -
@@ -354,69 +369,13 @@ func joined(list []any) string {
 		if !ok {
 			continue
 		}
-		if strings.ContainsAny(s, " \t\n'\"\\$`;&|<>()*?#~") || s == "" {
+		if strings.ContainsAny(s, " \t\n'\"\\$`;&|<>()[]{}*?#~!") || s == "" {
 			s = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 		}
 		words = append(words, s)
 	}
 	return strings.Join(words, " ")
 }
-
-// pathField is the field of our file tools that holds the path.
-var pathField = map[string]string{"Read": "file_path", "Write": "file_path", "Edit": "file_path", "Grep": "path", "Glob": "path", "LS": "path"}
-
-// more returns inputs for the other files that a call of a file tool names, because path rules hold for each of them.
-func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
-	field := pathField[name]
-	var raw map[string]any
-	if field == "" || json.Unmarshal(input, &raw) != nil {
-		return nil
-	}
-	first := raw[field]
-	delete(raw, field)
-	paths, all := t.paths(raw)
-	var out []json.RawMessage
-	for _, p := range paths {
-		if p != first {
-			in, _ := json.Marshal(map[string]string{field: p})
-			out = append(out, in)
-		}
-	}
-	if !all {
-		// Some paths are not known. Judge the value true in place of a path: no rule can read it, so every rule for
-		// paths applies to it.
-		in, _ := json.Marshal(map[string]bool{field: true})
-		out = append(out, in)
-	}
-	return out
-}
-
-// paths returns the paths that a call names, each once: those that the agent lists as the call's locations, and those
-// in fields of the input whose name says that they hold one, such as paths, target_file, source and destination. all
-// is false if the call names maxPaths or more of them, or one that was too long to keep: then list may lack some.
-func (t *tool) paths(raw map[string]any) (list []string, all bool) {
-	named := tool{Paths: slices.Clone(t.Paths), Lost: t.Lost}
-	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		if !namesPath.MatchString(name) || namesText.MatchString(name) {
-			continue
-		}
-		values, ok := raw[name].([]any)
-		if !ok {
-			values = []any{raw[name]}
-		}
-		for _, v := range values {
-			p, _ := v.(string)
-			named.path(p)
-		}
-	}
-	return named.Paths, !named.Lost && len(named.Paths) < maxPaths
-}
-
-// namesPath matches the names of input fields that hold paths, if namesText does not match them.
-var (
-	namesPath = regexp.MustCompile(`(?i)path|file|dir|folder|root|source|src|dest|target|^(from|to|cwd)$`)
-	namesText = regexp.MustCompile(`(?i)(text|contents?|string|type|mode)$`)
-)
 
 // outcomeBytes is the most bytes of a tool's outcome that are recorded.
 const outcomeBytes = 64 << 10

@@ -104,6 +104,7 @@ func TestToolsOfRealAgents(t *testing.T) {
 			map[string]any{"command": `bash -lc 'echo '\''a b'\'''`},
 		},
 		"nothing but a title": {[]string{`{"toolCallId":"t","title":"rm -rf /","kind":"execute"}`}, "Bash", map[string]any{"command": "rm -rf /"}},
+		"a command task":      {[]string{`{"toolCallId":"t","title":"task","kind":"execute"}`}, "Bash", map[string]any{"command": "task"}},
 		"a title that lies":   {[]string{`{"toolCallId":"t","title":"read","kind":"execute","rawInput":{"command":"read"}}`}, "Bash", map[string]any{"command": "read"}},
 		"a deletion":          {[]string{`{"toolCallId":"t","title":"Delete","kind":"delete","locations":[{"path":"/workspace/d"}]}`}, "Edit", map[string]any{"file_path": "/workspace/d"}},
 		"a tool of its own":   {[]string{`{"toolCallId":"t","title":"skill: do/it","kind":"other","rawInput":{"a":1}}`}, "mcp__agent__skill__do_it", map[string]any{"a": float64(1)}},

@@ -55,6 +55,12 @@ while IFS= read -r line; do
 		*MEANWHILE*) askfor 1 t1 "$(edit a)"; while [ ! -e /workspace/deciding ]; do sleep 0.02; done
 			update '{"sessionUpdate":"tool_call_update","toolCallId":"t1","locations":[{"path":"/workspace/b"}]}'; text seen
 			IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; over t1 failed; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
+		*SAMEID*) i=0; for about in '"kind":"read","title":"README","rawInput":{"filePath":"/workspace/README"}' '"kind":"execute","title":"git push","rawInput":{"command":"git push"}' '"kind":"other","title":"external_directory"'; do
+				askfor $((++i)) t1 "$about"; IFS= read -r r; printf '%s\n' "$r" >>/workspace/answered
+			done
+			over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
+		*WORKDIR*) askfor 1 t1 '"kind":"execute","title":"bash","rawInput":{"command":"./ci/test.sh",'"$FIELDS"'}'
+			IFS= read -r r; printf '%s\n' "$r" >>/workspace/answered; over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*WORDY*) [[ $line =~ WORDY\ ([0-9]+) ]]; call t1 "$(head -c ${BASH_REMATCH[1]} /dev/zero | tr '\0' x); rm all"; ask t1; IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*CROWD*) for ((i = 0; i < 1100; i++)); do update "{\"sessionUpdate\":\"tool_call\",\"toolCallId\":\"c$i\",\"title\":\"x\"}"; done; IFS= read -r r ;;
 		*FUTURE*) for i in 1 2 3 4 5 6 7 8 9 10 11 12; do update '{"sessionUpdate":"from_the_future","n":'$i'}'; done
