@@ -43,17 +43,17 @@ type requests struct {
 func (q *requests) asked(ctx context.Context, l *line) error {
 	r := &l.Request
 	p := pending{ID: l.RequestID}
-	var agent, name string
+	var agent string
 	var input json.RawMessage
 	switch {
 	case r.Subtype == "hook_callback" && r.Callback == callbackPre:
-		p.Kind, agent, name, input = kindPre, r.Input.Agent, r.Input.Tool, r.Input.ToolInput
+		p.Kind, p.Name, agent, input = kindPre, toolName(r.Input.Tool), r.Input.Agent, r.Input.ToolInput
 		p.Use = resident.UseID(agent, cmp.Or(r.ToolUseID, r.Input.ToolUseID))
 	case r.Subtype == "hook_callback" && r.Callback == callbackPost:
 		q.post(ctx, l.RequestID, &r.Input, cmp.Or(r.ToolUseID, r.Input.ToolUseID))
 		return nil
 	case r.Subtype == "can_use_tool":
-		p.Kind, agent, name, input = kindCan, r.Agent, r.Tool, r.RawInput
+		p.Kind, p.Name, agent, input = kindCan, toolName(r.Tool), r.Agent, r.RawInput
 		p.Use = resident.UseID(agent, r.ToolUseID)
 	case r.Subtype == "mcp_message":
 		return q.server.message(ctx, l.RequestID, r)
@@ -73,9 +73,11 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	// The current, incomplete answer may be the one that contains the use.
 	waits := agent == "" && q.asm.open != nil && (u == nil || q.asm.open.has(p.Use))
 	if !waits && u == nil {
-		q.turn.Uses.Request(p.Use, toolName(name), input)
+		q.turn.Uses.Request(p.Use, p.Name, input)
 	}
-	if !resident.SameJSON(q.recorded(p.Use), input) {
+	// A second request about the same use may have another input than the first one.
+	again := slices.ContainsFunc(q.inbox.list, func(o pending) bool { return o.Use == p.Use && o.Kind == p.Kind })
+	if again || !resident.SameJSON(q.recorded(p.Use), input) {
 		p.Input = input
 	}
 	if !q.inbox.fits(p) {
@@ -165,19 +167,17 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 		q.fire(ctx, p, u)
 		return
 	}
-	switch u.State {
-	case resident.Denied:
+	switch decided := u.State != resident.Requested; {
+	case u.State == resident.Denied:
 		q.turn.Outbox.Pass(denial(p, u.Reason))
 		return
-	case resident.Started, resident.Answered:
-		if p.Kind == kindCan && p.Input != nil && !resident.SameJSON(p.Input, u.Runs()) {
-			q.turn.Outbox.Pass(denial(p, "this is not the call that was allowed"))
-			return
-		}
+	case p.Name != u.Name, decided && p.Input != nil && (p.Kind == kindPre || !resident.SameJSON(p.Input, u.Runs())):
+		q.turn.Outbox.Pass(denial(p, "this is not the call that was allowed"))
+		return
+	case decided:
 		q.turn.Outbox.Pass(allowance(p, u))
 		return
-	}
-	if q.deciding[p.Use] {
+	case q.deciding[p.Use]:
 		return
 	}
 	if p.Kind == kindPre && p.Input != nil {
