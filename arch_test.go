@@ -96,7 +96,7 @@ var layers = map[string]layer{
 	"internal/direct":              {use: ". sandbox sandbox/wire"},
 	"internal/workspaces":          {use: ". internal/durable internal/journal internal/rooted", third: "github.com/goccy/go-yaml/... golang.org/x/sys/unix"},
 	"internal/checks":              {use: ". internal/config internal/lifecycle internal/rooted sandbox", third: "golang.org/x/sys/unix"},
-	"internal/place":               {use: ". internal/clock internal/workspaces internal/journal internal/pool internal/resume internal/rooted policy sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
+	"internal/place":               {use: ". internal/clock internal/workspaces internal/journal internal/pool internal/resume internal/rooted policy sandbox sandbox/wire", third: "golang.org/x/sync/errgroup golang.org/x/sync/semaphore"},
 	"internal/backup":              {use: ". internal/durable internal/rooted", third: "filippo.io/age github.com/klauspost/compress/zstd"},
 	"internal/branch":              {use: ". internal/conversation internal/journal"},
 	"internal/snapshot":            {use: ". internal/boxd/pattern internal/clock internal/durable internal/journal internal/rooted internal/snapshot/... internal/stages sandbox/wire internal/gitpatch"},

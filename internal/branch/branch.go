@@ -19,8 +19,9 @@ import (
 // Sessions is what Branches needs of the engine. Safe for concurrent use.
 type Sessions interface {
 	// Quiet ends the running turn of a session (if interrupt is false, it returns conflict for a running turn instead),
-	// stops the session's box, and runs work while no turn of the session's scope runs or starts. op names the operation
-	// in errors. Quiet returns the session's row as it is after the work. It returns gone for a session that has ended.
+	// stops the session's box, and runs work while no turn of the session's scope runs or starts and the session gets no
+	// box: requests for its box wait. op names the operation in errors. Quiet returns the session's row as it is after the
+	// work. It returns gone for a session that has ended.
 	Quiet(ctx context.Context, id holdfast.SessionID, op string, interrupt bool, work func(context.Context, journal.Row) error) (journal.Row, error)
 	// Between runs work in the background while no turn of the session's scope runs or starts. The returned channel is
 	// closed when work has ended, or if the session is gone. While a turn runs (whose end takes a snapshot anyway), and

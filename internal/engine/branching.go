@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -75,17 +76,16 @@ func (b Branching) Quiet(ctx context.Context, id holdfast.SessionID, op string, 
 	if err := t.endRunning(ctx, u, op, interrupt, "the session was rewound"); err != nil {
 		return row, err
 	}
-	place := t.stages.Begin(p.boxes.Scope(id).Files)
+	stage := t.stages.Begin(p.boxes.Scope(id).Files)
 	u.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
-	t.resume(place.Run(func() {
-		p.boxes.Moved(id) // a claim of the box in progress starts again, and waits until the files are ready
-		if err = p.boxes.Stop(ctx, row, op); err != nil {
-			return
-		}
-		if row, err = p.row(ctx, id); err == nil {
-			err = work(ctx, row)
-		}
+	t.resume(stage.Run(func() {
+		err = place.Without(ctx, p.boxes, row, op, func() (err error) {
+			if row, err = p.row(ctx, id); err == nil {
+				err = work(ctx, row)
+			}
+			return err
+		})
 	}))
 	u.mu.Lock()
 	p.conversations.Forget(id)

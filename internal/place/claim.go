@@ -60,6 +60,10 @@ type Claim struct {
 func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 	own := b.claims.join(c.Session)
 	defer b.claims.leave(c.Session, own)
+	if err := own.door.Acquire(ctx, 1); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "box", "gave up waiting for the box of session %s: %w", c.Session, context.Cause(ctx))
+	}
+	defer own.door.Release(1)
 	if c.Queued == nil {
 		c.Queued = func(int) {}
 	}
@@ -88,6 +92,22 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 			return nil, rerr
 		}
 	}
+}
+
+// Without stops a session's box like Boxes.Stop, and then calls work. It first waits for the session's claims in progress,
+// because each of them may start the box; claims that come later wait until work has returned. So the session has no
+// box during work, and its files are not used in one (I-43).
+func Without(ctx context.Context, b *Boxes, row journal.Row, reason string, work func() error) error {
+	own := b.claims.join(row.ID)
+	defer b.claims.leave(row.ID, own)
+	if err := own.door.Acquire(ctx, allClaims); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "box", "gave up waiting for the requests that start the box of session %s: %w", row.ID, context.Cause(ctx))
+	}
+	defer own.door.Release(allClaims)
+	if err := b.Stop(ctx, row, reason); err != nil {
+		return err
+	}
+	return work()
 }
 
 func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Pool, error) {

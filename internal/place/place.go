@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/pool"
@@ -123,12 +125,17 @@ type claims struct {
 type claimed struct {
 	// refs is guarded by claims.mu.
 	refs int
+	// door has allClaims units: each claim in progress has one, and Without takes all.
+	door *semaphore.Weighted
 	// seed is held while the first files of the scope that this session owns are made.
 	seed sync.Mutex
 	// moved is incremented whenever the session's former boxes become unusable, such as at its end, at a change of its
 	// trust, or when its workspace is deleted.
 	moved atomic.Int64
 }
+
+// allClaims is more than the claims of one session that can be in progress at a time.
+const allClaims = 1 << 40
 
 // New makes the Boxes of a server. It starts nothing: that is for Start.
 func New(cfg Config, sessions Sessions) *Boxes {
@@ -192,7 +199,7 @@ func (c *claims) join(id holdfast.SessionID) *claimed {
 	defer c.mu.Unlock()
 	own := c.by[id]
 	if own == nil {
-		own = &claimed{}
+		own = &claimed{door: semaphore.NewWeighted(allClaims)}
 		if c.by == nil {
 			c.by = map[holdfast.SessionID]*claimed{}
 		}
