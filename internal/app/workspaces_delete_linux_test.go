@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
@@ -82,6 +83,47 @@ func TestWSR113_DeletedWorkspace(t *testing.T) {
 	}
 	if ses, err := c.Session(t.Context(), three.ID); err != nil || ses.Workspace != "" {
 		t.Errorf("its session: %+v, %v", ses, err)
+	}
+}
+
+// TestDeletionInterruptedAtAHome: the server ends after it removed a session's home, in part or whole, and before the session
+// left its workspace. The next one completes the deletion; the session has its home and the newest files of the workspace.
+func TestDeletionInterruptedAtAHome(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, stop := serve(t, cfg)
+	if _, err := c.CreateWorkspace(t.Context(), holdfast.CreateWorkspace{ID: "site"}); err != nil {
+		t.Fatal(err)
+	}
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Workspace: "site"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, inBash("echo one > a.txt"))
+	own := filepath.Join(cfg.Data, "sessions", string(ses.ID))
+	write(t, filepath.Join(own, "home", "notes"), "mine")
+	turn(t, c, ses.ID, inBash("echo two > a.txt"))
+	stop()
+	beginDeletion(t, cfg, "site")
+	if err := os.Rename(own, own+rooted.Aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(own+rooted.Aside, "home", "notes")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(cfg.Data, "workspaces", "site", "files", "a.txt"), "three")
+	c, _ = serve(t, cfg)
+	if now, err := c.Session(t.Context(), ses.ID); err != nil || now.Workspace != "" {
+		t.Fatalf("its session: %+v, %v", now, err)
+	}
+	turn(t, c, ses.ID, inBash("cat a.txt"))
+	if got := outcome(t, c, ses.ID).Content; !strings.Contains(got, "three") {
+		t.Errorf("the workspace has %q", got)
+	}
+	if notes, err := os.ReadFile(filepath.Join(own, "home", "notes")); err != nil || string(notes) != "mine" {
+		t.Errorf("the home has %q, %v", notes, err)
+	}
+	if _, err := os.Lstat(own + rooted.Aside); !os.IsNotExist(err) {
+		t.Errorf("what the former server did not remove is there: %v", err)
 	}
 }
 

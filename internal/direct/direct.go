@@ -19,7 +19,8 @@ import (
 type Sessions interface {
 	// InBox runs work with the session's box; a paused or failed session is resumed first. If the
 	// box ended before it received the work, work runs once more, in the next box. InBox fails with
-	// not_found for an unknown session, and with gone for one that has ended.
+	// not_found for an unknown session, with gone for one that has ended, and with conflict for a
+	// paused or failed one whose workspace is being deleted.
 	InBox(ctx context.Context, id holdfast.SessionID, work func(context.Context, *sandbox.Box) error) error
 	// Command records that a command runs in the session's box until done is called, because a
 	// power cut may take files that it wrote.

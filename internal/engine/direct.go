@@ -46,6 +46,9 @@ func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(cont
 		if err != nil || row.Status == holdfast.StatusActive {
 			return err
 		}
+		if err := b.p.cfg.Turns.Accepts(id); err != nil {
+			return err
+		}
 		if _, err = b.p.resume(ctx, u, row, holdfast.ResumeSession{}); err == nil {
 			_ = b.turns.next(ctx, u) // starts the next queued turn; a failed start is retried in the background
 		}

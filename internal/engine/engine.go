@@ -67,8 +67,8 @@ type Turns struct {
 	ApprovalTimeout time.Duration
 	// Warm is the largest number of agents that may be started ahead of their session's next turn. 0 starts none.
 	Warm int
-	// Accepts must be set. It returns an error that says why the session may start no turn now. Engine.Alone waits for
-	// calls of Send and Resume that have called Accepts.
+	// Accepts must be set. It returns an error that says why the session may start no turn, and may not be resumed, now.
+	// Engine.Alone waits for calls of Send and Resume, and for direct work, that have called Accepts.
 	Accepts func(session holdfast.SessionID) error
 }
 

@@ -305,8 +305,8 @@ func TestRepeatedMessageIsOnlyAnswered(t *testing.T) {
 	again("draining")
 }
 
-// TestSessionsThatAcceptNoMessage: a session that may start no turn refuses messages and its resume with the reason. A message
-// that it accepted before gets its first answer again, and a running turn goes on.
+// TestSessionsThatAcceptNoMessage: a session that may start no turn refuses messages, and its resume, also for a command,
+// with the reason. A message that it accepted before gets its first answer again, and a running turn goes on.
 func TestSessionsThatAcceptNoMessage(t *testing.T) {
 	var closed atomic.Bool
 	p := newPuppet()
@@ -339,6 +339,8 @@ func TestSessionsThatAcceptNoMessage(t *testing.T) {
 	_, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: "x"})
 	w.wantKind(err, holdfast.KindConflict)
 	_, err = w.Resume(t.Context(), id, holdfast.ResumeSession{})
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.Exec(t.Context(), id, holdfast.ExecRequest{Command: "true"}, nil, nil)
 	w.wantKind(err, holdfast.KindConflict)
 	if s, err := w.Session(t.Context(), id); err != nil || s.Status != holdfast.StatusPaused {
 		t.Errorf("the session is %+v, %v", s, err)

@@ -17,8 +17,8 @@ type Files interface {
 	Seed(ctx context.Context, workspace string, files []rooted.File, uid, gid int) (kept []string, err error)
 	// Usage measures a directory and everything below it.
 	Usage(ctx context.Context, dir string) (rooted.Usage, error)
-	// Remove removes a directory. A directory that does not exist is not an error. After an error
-	// Remove can be repeated.
+	// Remove removes a directory. A directory that does not exist is not an error. After an error or an interruption the
+	// directory is there as it was, or nothing is at its path; Remove is then repeated to remove what is left elsewhere.
 	Remove(ctx context.Context, dir string) error
 	// Sync returns when everything written below a directory is durable.
 	Sync(ctx context.Context, dir string) error

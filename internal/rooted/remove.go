@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
@@ -36,6 +37,35 @@ func RemoveAll(dir string) error {
 		return fail(op, err)
 	}
 	return fail(op, durable.SyncDir(filepath.Dir(dir)))
+}
+
+// Aside is what Discard adds to the path of a tree while it removes the tree.
+const Aside = ".removing"
+
+// Discard does what RemoveAll does, but the tree is never partly removed: after an error, a crash or a power cut it is at
+// dir as it was, or nothing is there. For that, Discard first renames the tree to dir+Aside. What an earlier call left at
+// that path is removed by the next call, also if dir does not exist.
+func Discard(dir string) error {
+	const op = "tree.remove"
+	dir, err := absolute(op, dir)
+	if err != nil {
+		return err
+	}
+	if err := RemoveAll(dir + Aside); err != nil {
+		return err
+	}
+	switch err := os.Rename(dir, dir+Aside); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, syscall.EBUSY):
+		return busy(filepath.Base(dir), "something is mounted there")
+	case err != nil:
+		return fail(op, err)
+	}
+	if err := durable.SyncDir(filepath.Dir(dir)); err != nil {
+		return fail(op, err)
+	}
+	return RemoveAll(dir + Aside)
 }
 
 // busy returns the error for a directory that cannot be removed, and says why.

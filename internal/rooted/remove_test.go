@@ -141,6 +141,46 @@ func TestRemoveAllStaysOnItsMount(t *testing.T) {
 	check()
 }
 
+// TestDiscard: a tree whose removal fails in the middle is wholly gone from its path. What is left elsewhere goes with the
+// next call, which changes nothing before that, and which a tree need not be there for.
+func TestDiscard(t *testing.T) {
+	base := t.TempDir()
+	out, check := outside(t, base)
+	dir := filepath.Join(base, "tree")
+	must(t, Discard(dir))
+	must(t, os.MkdirAll(filepath.Join(dir+Aside, "left"), 0o755)) // a call that was killed leaves this
+	must(t, Discard(dir))
+	gone(t, dir+Aside)
+	must(t, os.MkdirAll(filepath.Join(dir, "m"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
+	must(t, os.MkdirAll(filepath.Join(dir+Aside, "left"), 0o755))
+	must(t, Discard(dir))
+	gone(t, dir)
+	gone(t, dir+Aside)
+
+	must(t, os.MkdirAll(filepath.Join(dir, "m"), 0o755))
+	if err := bind(out, filepath.Join(dir, "m")); err != nil {
+		t.Logf("no right to mount here, a removal that fails is not tested: %v", err)
+		return
+	}
+	defer unbind(filepath.Join(dir+Aside, "m"))
+	wantKind(t, Discard(dir), holdfast.KindConflict, "something is mounted")
+	gone(t, dir)
+	must(t, os.MkdirAll(filepath.Join(dir, "new"), 0o755))
+	wantKind(t, Discard(dir), holdfast.KindConflict, "something is mounted")
+	if _, err := os.Lstat(filepath.Join(dir, "new")); err != nil {
+		t.Errorf("a call that failed before its removal: %v", err)
+	}
+	unbind(filepath.Join(dir+Aside, "m"))
+	must(t, bind(out, dir))
+	wantKind(t, Discard(dir), holdfast.KindConflict, "something is mounted")
+	unbind(dir)
+	must(t, Discard(dir))
+	gone(t, dir)
+	gone(t, dir+Aside)
+	check()
+}
+
 // TestRemoveAllAgainstRaces: directories swapped for symlinks meanwhile.
 func TestRemoveAllAgainstRaces(t *testing.T) {
 	base := t.TempDir()

@@ -20,17 +20,21 @@ import (
 
 const mostListed = 10_000 // how many entries of a directory ListFiles returns at most
 
-// at returns the files of a checkpoint as the path rules of the session's box show them.
-func (p *Points) at(ctx context.Context, row journal.Row, id holdfast.CheckpointID) (*view, error) {
+// open returns the files of a checkpoint as the path rules of the session's box show them, and the entry to which the
+// path name of a request leads there, with its path in the box. It follows a symlink at the end of the path if last is true.
+func (p *Points) open(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, last bool) (v *view, at string, e tree.Entry, err error) {
 	_, files, err := p.Find(ctx, row, id)
 	if err != nil {
-		return nil, err
+		return nil, "", e, err
 	}
 	src, err := p.source(ctx, journal.Checkpoint{}, files)
 	if err != nil {
-		return nil, err
+		return nil, "", e, err
 	}
-	return p.view(ctx, row, src, files)
+	if v, err = p.view(ctx, row, src, files); err == nil {
+		at, e, err = v.follow(ctx, inBox(name), last)
+	}
+	return v, at, e, err
 }
 
 // inBox returns a path of a request as a path in the box. A path that begins with ~/ is in the home directory.
@@ -48,11 +52,7 @@ func inBox(name string) string {
 // directory, denied for a file that a path rule denies, and not_found for one that the rules do not let the session
 // read.
 func (p *Points) ReadFile(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer) error {
-	v, err := p.at(ctx, row, id)
-	if err != nil {
-		return err
-	}
-	at, e, err := v.follow(ctx, inBox(name), true)
+	v, at, e, err := p.open(ctx, row, id, name, true)
 	if err != nil {
 		return err
 	}
@@ -75,11 +75,7 @@ func (v *view) copy(ctx context.Context, at string, w io.Writer) error {
 // path.
 func (p *Points) ListFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string) (holdfast.FileList, error) {
 	out := holdfast.FileList{Entries: []holdfast.FileInfo{}}
-	v, err := p.at(ctx, row, id)
-	if err != nil {
-		return out, err
-	}
-	at, e, err := v.follow(ctx, inBox(name), true)
+	v, at, e, err := p.open(ctx, row, id, name, true)
 	if err != nil {
 		return out, err
 	}
@@ -112,11 +108,7 @@ func fileInfo(name string, e tree.Entry) holdfast.FileInfo {
 // calls begin before the first byte, with true for a directory. It does not follow a symlink at the end of the path. It
 // leaves out what the path rules hide in a directory. Hard links become files of their own.
 func (p *Points) PackFiles(ctx context.Context, row journal.Row, id holdfast.CheckpointID, name string, w io.Writer, begin func(dir bool)) error {
-	v, err := p.at(ctx, row, id)
-	if err != nil {
-		return err
-	}
-	at, e, err := v.follow(ctx, inBox(name), false)
+	v, at, e, err := p.open(ctx, row, id, name, false)
 	if err != nil {
 		return err
 	}

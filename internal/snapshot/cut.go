@@ -197,7 +197,7 @@ func (p *Points) mend(ctx context.Context, f Files, targets []journal.Checkpoint
 	for _, target := range targets {
 		err = errors.Join(err, p.trees(ctx, target, present, func(i int, src tree.Source, root, now pack.ID) error {
 			own, ok := f.own(i)
-			if !ok {
+			if !ok || !exists(own.dir) {
 				return nil
 			}
 			torn := map[string]bool{}

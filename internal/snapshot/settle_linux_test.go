@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -37,6 +38,37 @@ func TestSettle(t *testing.T) {
 	sameFiles(t, "after a start", w.files(w.stored()[0]), w.now())
 	must(t, os.RemoveAll(w.at("workspace")))
 	settle("without files", true, 3)
+}
+
+// TestRemovedHomeStays: an interrupted deletion of a workspace leaves a session without its home. Later checkpoints, also one
+// after a power cut, have the home of the newest checkpoint before, and a restore in a directory of the session's own brings
+// it back.
+func TestRemovedHomeStays(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		w := newBorrowed(t)
+		w.next(func() { w.put("src/main", "one"); w.write("home/notes", "mine") })
+		before := w.stored()[0]
+		must(t, os.RemoveAll(w.dir(w.id)))
+		w.put("src/main", "two")
+		if cut {
+			w.cut, w.later = time.Now().Add(time.Hour), 2*time.Hour
+		}
+		w.start()
+		if behind, err := snapshot.Settle(t.Context(), w.snaps, w.store.Sessions.Rows); err != nil || len(behind) > 0 {
+			t.Errorf("after a power cut %t: behind %v, %v", cut, behind, err)
+		}
+		if now := w.stored()[0]; now.Workspace == before.Workspace || now.Home != before.Home || len(w.log(holdfast.EventSnapshotFailed)) > 0 {
+			t.Errorf("after a power cut %t: the newest checkpoint is %+v, the one before %+v, failures %v", cut, now, before, w.log(holdfast.EventSnapshotFailed))
+		}
+		w.mine = "" // the session left its workspace
+		w.start()
+		newest, err := w.snaps.Newest(t.Context(), w.row())
+		must(t, err)
+		must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+		if notes, err := os.ReadFile(w.at("home/notes")); err != nil || string(notes) != "mine" {
+			t.Errorf("after a power cut %t: the home has %q, %v", cut, notes, err)
+		}
+	}
 }
 
 // TestGoneFilesAreTold: files that were gone come back as they were at the newest checkpoint. If calls ran after it, a

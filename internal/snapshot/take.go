@@ -140,6 +140,9 @@ func (s *Snapshots) scan(ctx context.Context, l look, last journal.Checkpoint, p
 	for i, name := range names {
 		dir := l.files.path(i)
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			if i > 0 && l.files.Borrowed {
+				x.roots[i] = before[i] // an interrupted deletion of the workspace removed the home: the newest checkpoint keeps it
+			}
 			continue
 		}
 		cfg := tree.Config{
@@ -208,10 +211,8 @@ func (x *scanned) memory(newest *journal.Checkpoint) *recall.Memory {
 
 func (x *scanned) newest() (newest time.Time) {
 	for _, s := range x.scans {
-		if s != nil {
-			if at := s.Newest(); at.After(newest) {
-				newest = at
-			}
+		if s != nil && s.Newest().After(newest) {
+			newest = s.Newest()
 		}
 	}
 	return newest

@@ -28,7 +28,7 @@ func (Local) Usage(ctx context.Context, dir string) (rooted.Usage, error) {
 }
 
 // Remove implements place.Files.
-func (Local) Remove(_ context.Context, dir string) error { return rooted.RemoveAll(dir) }
+func (Local) Remove(_ context.Context, dir string) error { return rooted.Discard(dir) }
 
 // Sync implements place.Files.
 func (Local) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }

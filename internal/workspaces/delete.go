@@ -262,7 +262,8 @@ func (w *Workspaces) save(ctx context.Context, r Record, id holdfast.SessionID) 
 		WithHint("holdfast session events %s says why no checkpoint was taken; to give up the files that no checkpoint has: holdfast session end %s", id, id)
 }
 
-// leave takes a session out of its workspace. The session is not active: no turn of it runs.
+// leave takes a session out of its workspace. The session is not active: no turn of it runs. If leave ends between the
+// removal of the home and the commit, checkpoints until the next try have the home of the checkpoint that save made.
 func (w *Workspaces) leave(ctx context.Context, row journal.Row) error {
 	boxes := w.cfg.Boxes()
 	if err := errors.Join(boxes.Leave(ctx, row), boxes.RemoveFiles(ctx, row.ID)); err != nil {
