@@ -161,13 +161,13 @@ func (p *Points) changes(ctx context.Context, f Files, from, to journal.Checkpoi
 			if err != nil {
 				return err
 			}
-			if left, err := untouched(out, c); left || err != nil {
-				if err != nil {
-					return err
-				}
-				continue
+			left, err := untouched(out, c)
+			if err != nil {
+				return err
 			}
-			paths = append(paths, shown(i, c.Path))
+			if !left {
+				paths = append(paths, shown(i, c.Path))
+			}
 		}
 		return nil
 	})

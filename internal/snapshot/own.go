@@ -80,7 +80,10 @@ func (t ownTree) mend(ctx context.Context, src tree.Source, root pack.ID, owners
 	return tree.Mend(ctx, src, root, t.dir, owners, choose)
 }
 
-func (t ownTree) remove() error { return rooted.RemoveAll(t.dir) }
+func (t ownTree) remove() error { return rooted.Discard(t.dir) }
+
+// sweep removes what an interrupted remove left.
+func (t ownTree) sweep() error { return rooted.RemoveAll(t.dir + rooted.Aside) }
 
 // restore replaces the tree by a stored one. It writes the stored tree into a new directory, removes the old tree, and
 // renames the new one: so t.dir never has a half-written tree. Old files that no checkpoint has are lost.

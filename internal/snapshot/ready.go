@@ -55,6 +55,11 @@ func held(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files
 
 // prepare does the work of Ready for a scope whose files are not ready. The caller has locked the scope.
 func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Files) error {
+	for i := range names {
+		if own, ok := f.own(i); ok {
+			_ = own.sweep() // the error is ignored: nothing reads what is left, and the next server tries again
+		}
+	}
 	mark, marked, err := s.cfg.Store.RestoreOf(ctx, f.Scope)
 	if err == nil && !marked && f.Borrowed {
 		err = edit.Unstage(f.Dir, f.tree())
@@ -251,13 +256,12 @@ func (p *Points) source(ctx context.Context, from, to journal.Checkpoint) (*pack
 }
 
 func (p *Points) both(ctx context.Context, from, to journal.Checkpoint) (a, b roots, src *pack.Reader, err error) {
-	if a, err = rootsOf(from); err != nil {
-		return a, b, nil, err
+	if a, err = rootsOf(from); err == nil {
+		b, err = rootsOf(to)
 	}
-	if b, err = rootsOf(to); err != nil {
-		return a, b, nil, err
+	if err == nil {
+		src, err = p.source(ctx, from, to)
 	}
-	src, err = p.source(ctx, from, to)
 	return a, b, src, err
 }
 

@@ -2,14 +2,18 @@ package snapshot_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/pack"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
@@ -368,6 +372,60 @@ func TestRewindToBeforeTheFirstFiles(t *testing.T) {
 	w.box()
 	w.rewind(string(out.Kept), "")
 	sameFiles(t, "after the undo", w.now(), want)
+}
+
+// TestRewindToBeforeTheFirstFilesFails: if the removal of a tree fails in the middle, or the server ends in it, no checkpoint
+// has a part of the files, a resume restores all of them, and nothing that the removal left stays.
+func TestRewindToBeforeTheFirstFilesFails(t *testing.T) {
+	for _, name := range []string{"workspace", "home"} {
+		for _, how := range []string{"an error", "an error, then a start", "an end of the server"} {
+			w := newWorld(t, false)
+			first := w.turn(nil)
+			w.box()
+			w.turn(func() {
+				for _, tree := range []string{"workspace", "home"} {
+					w.write(tree+"/a", "one")
+					w.write(tree+"/m/b", "one")
+					w.write(tree+"/z", "one")
+				}
+			})
+			want := w.now()
+			mount := filepath.Join(w.at(name), "m")
+			if how == "an end of the server" {
+				must(t, os.Rename(w.at(name), w.at(name)+rooted.Aside))
+				must(t, os.Remove(w.at(name)+rooted.Aside+"/a"))
+				if name == "home" {
+					must(t, os.RemoveAll(w.at("workspace")))
+				}
+			} else if err := unix.Mount(mount, mount, "", unix.MS_BIND, ""); err != nil {
+				t.Logf("no right to mount here, a removal that fails is not tested: %v", err)
+				continue
+			} else {
+				_, err := w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{To: holdfast.CheckpointID(first)})
+				wantKind(t, err, holdfast.KindConflict)
+				for _, at := range []string{mount, filepath.Join(w.at(name)+rooted.Aside, "m")} {
+					_ = unix.Unmount(at, unix.MNT_DETACH) // the mount is at one of the two
+				}
+			}
+			if how != "an error" {
+				w.start()
+			}
+			w.ready()
+			if _, err := os.Lstat(w.at("workspace")); os.IsNotExist(err) {
+				newest, err := w.snaps.Newest(t.Context(), w.row())
+				must(t, err)
+				must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+			}
+			got := w.now()
+			for _, files := range []map[string]string{got, want} {
+				maps.DeleteFunc(files, func(path, _ string) bool { return strings.Contains(path, "/m") }) // no checkpoint has a mount
+			}
+			sameFiles(t, name+", "+how, got, want)
+			if left, err := filepath.Glob(w.at("*" + rooted.Aside)); err != nil || len(left) > 0 {
+				t.Errorf("%s, %s: %q is left, %v", name, how, left, err)
+			}
+		}
+	}
 }
 
 // TestTwoRewinds: a crash in the second of two rewinds is finished from the files of the first.

@@ -65,10 +65,10 @@ func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Fi
 	s.failed(ctx, row, "", s.take(ctx, sc, row, f, s.end(ctx, row, reason)))
 }
 
-// removeFiles removes the files of a session that goes back to before it had any. The caller commits the change c
-// afterwards: if the server ends in between, the next resume of the session restores the files.
+// removeFiles removes the files of a session that goes back to before it had any, each tree at once. The caller commits
+// the change c afterwards: after an error, or if the server ends in between, the session's next resume restores the files.
 func removeFiles(row journal.Row, sc *scope, f Files, c *journal.Change) error {
-	sc.base, sc.clean = nil, false
+	sc.base, sc.clean, sc.ready = nil, false, false
 	for i := range names {
 		own, ok := f.own(i)
 		if !ok {
