@@ -46,11 +46,8 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 		return nil
 	}
 	open, err := t.p.cfg.Stores.Sessions.OpenTurns(ctx, u.id)
-	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		// The session was deleted between retries.
-		open, err = nil, nil
-	}
-	if err != nil {
+	// A session that was deleted between retries has no open turns.
+	if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 		return err
 	}
 	if len(open) > 0 {
@@ -92,21 +89,18 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 // recover continues what the previous server process left open: sessions whose resume was cut off move to error, running
 // turns continue, and queued turns start.
 func (t *turns) recover(ctx context.Context) error {
-	cut, err := t.p.cfg.Stores.Sessions.Starting(ctx)
+	order, err := t.p.cfg.Stores.Sessions.Starting(ctx)
 	if err != nil {
 		return err
-	}
-	for _, id := range cut {
-		if _, err := t.p.cfg.Journal.Commit(ctx, resume.Failed(id, resume.CutOff(id))); err != nil {
-			return err
-		}
 	}
 	open, err := t.p.cfg.Stores.Sessions.OpenTurns(ctx, "")
 	if err != nil {
 		return err
 	}
 	bySession := map[holdfast.SessionID][]journal.TurnRow{}
-	var order []holdfast.SessionID
+	for _, id := range order {
+		bySession[id] = []journal.TurnRow{}
+	}
 	for _, o := range open {
 		if bySession[o.Session] == nil {
 			order = append(order, o.Session)
@@ -114,18 +108,26 @@ func (t *turns) recover(ctx context.Context) error {
 		bySession[o.Session] = append(bySession[o.Session], o)
 	}
 	for _, id := range order {
-		if err := t.reopen(ctx, id, bySession[id]); err != nil {
+		if err := t.reopen(ctx, id, bySession[id]); holdfast.IsKind(err, holdfast.KindInternal) {
+			// One damaged session must not keep the server from starting (I-37).
+			t.p.cfg.Log.ErrorContext(ctx, "a session is damaged: its open turns do not continue", "session_id", id, "error", err)
+		} else if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reopen continues a session's open turns after a restart. The caller does not hold the unit's lock.
+// reopen continues a session after a restart. The caller does not hold the unit's lock.
 func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journal.TurnRow) error {
 	u := t.p.units.lock(id)
 	defer t.p.units.unlock(u)
 	row, err := t.p.row(ctx, id)
+	if err == nil && row.Status == holdfast.StatusStarting {
+		var done journal.Committed
+		done, err = t.p.cfg.Journal.Commit(ctx, resume.Failed(id, resume.CutOff(id)))
+		row = done.Row
+	}
 	if err != nil {
 		return err
 	}
@@ -137,7 +139,9 @@ func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journa
 			u.queued++
 		}
 	}
-	return t.next(ctx, u)
+	// Ignore the error: next retries a failed start of a turn in the background.
+	_ = t.next(ctx, u)
+	return nil
 }
 
 // free reports whether a new message would start its turn at once. If so, it sets starts. The caller resets starts when it
