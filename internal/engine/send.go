@@ -14,7 +14,7 @@ import (
 // Send accepts a message, which is durable when Send returns. If no turn runs it starts one;
 // otherwise the message is queued, joins the running turn or interrupts it, as its mode says. A
 // paused or failed session is resumed first unless the message forbids it.
-func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
+func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (sent holdfast.Sent, err error) {
 	mode, err := holdfast.Parse[holdfast.SendMode](msg.Mode)
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -28,6 +28,13 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
 	defer u.starts.Store(false)
+	defer func() {
+		// A repeated message interrupts as well: the server may have been killed before it cancelled the running turn. Turns
+		// that began after the message was queued continue.
+		if r := u.running; err == nil && mode == holdfast.SendInterrupt && r != nil && r.messageSeq < sent.Turn.MessageSeq {
+			r.cancel(&interrupted{reason: "a message interrupted the turn"})
+		}
+	}()
 	e.turns.rested(ctx, u)
 	row, err := e.p.row(ctx, id)
 	if err != nil {
@@ -78,11 +85,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if sent, err := e.turnsLeft(ctx, row, msg); err != nil || sent.Duplicate {
 		return sent, err
 	}
-	sent, err := e.turns.enqueue(ctx, u, msg)
-	if err == nil && mode == holdfast.SendInterrupt && !sent.Duplicate && u.running != nil {
-		u.running.cancel(&interrupted{reason: "a message interrupted the turn"})
-	}
-	return sent, err
+	return e.turns.enqueue(ctx, u, msg)
 }
 
 // screen refuses a message that the session's runtime cannot carry out.
@@ -113,9 +116,8 @@ func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfas
 	return err
 }
 
-// turnsLeft refuses a message whose turn would exceed the session's limit on turns; queued turns
-// count. A message that was accepted before gets its first answer again. A steering message needs
-// no check: it creates no turn.
+// turnsLeft refuses a message whose turn would exceed the session's limit on turns; queued turns count. A message that was
+// accepted before gets its first answer again. A steering message needs no check: it creates no turn.
 func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	b := row.Budget
 	if b == nil || b.Turns == 0 || row.LastTurn < b.Turns {

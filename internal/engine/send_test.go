@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
@@ -349,5 +350,56 @@ func TestSessionsThatAcceptNoMessage(t *testing.T) {
 	next := w.send(id, "y")
 	if got := w.ended(id, next.ID); got.Status != holdfast.TurnCompleted || got.Number != 2 {
 		t.Errorf("turn = %+v", got)
+	}
+}
+
+// TestRepeatedInterrupt: a message of mode interrupt whose server was killed before it cancelled the running turn interrupts
+// that turn when it is repeated, also at the session's limit on turns. Further repeats, also of a message that was queued
+// behind, interrupt no turn that began later.
+func TestRepeatedInterrupt(t *testing.T) {
+	for _, budget := range []*holdfast.Budget{nil, {Turns: 3}} {
+		t.Run(fmt.Sprintf("budget %v", budget != nil), func(t *testing.T) {
+			p := newPuppet()
+			p.box = func(ctx context.Context, _ runtime.Host) error {
+				<-p.release
+				return context.Cause(ctx)
+			}
+			w := newWorld(t, p, nil)
+			id := w.create(holdfast.CreateSession{Budget: budget})
+			old := w.send(id, "wait")
+			p.wait(t)
+			msgs := []holdfast.SendMessage{{Text: "box", Mode: "interrupt", Key: "k"}, {Text: "last", Mode: "interrupt", Key: "l"}}
+			var turns []holdfast.Turn
+			// Without the end of the running turn, the log is as a kill before the cancel leaves it.
+			w.refuseWhile(func(c journal.Encoded) bool { return has(c, holdfast.EventTurnInterrupted) })
+			for _, msg := range msgs {
+				turns = append(turns, w.sendAs(id, msg))
+			}
+			w.stop(false)
+			w.acceptAll()
+			w.start()
+			p.wait(t)
+			repeat := func(i int) {
+				t.Helper()
+				if again, err := w.Send(t.Context(), id, msgs[i]); err != nil || !again.Duplicate || again.Turn.ID != turns[i].ID {
+					t.Errorf("again = %+v, %v", again, err)
+				}
+			}
+			repeat(0)
+			if got := w.ended(id, old.ID); got.Status != holdfast.TurnInterrupted {
+				t.Errorf("the running turn is %+v", got)
+			}
+			p.wait(t)
+			repeat(0)
+			repeat(1)
+			close(p.release)
+			for i := range turns {
+				if got := w.ended(id, turns[i].ID); got.Status != holdfast.TurnCompleted {
+					t.Errorf("turn %d is %+v", i, got)
+				}
+			}
+			repeat(0)
+			w.sound(id)
+		})
 	}
 }
