@@ -25,8 +25,8 @@ type notes struct {
 	put *sql.Stmt
 }
 
-// openNotes opens a database that the test closes at its end at the latest.
-func openNotes(t testing.TB, cfg Config) *notes {
+// openNotes opens a database that the test closes at its end at the latest. It uses at most one cleaner.
+func openNotes(t testing.TB, cfg Config, cleaner ...Cleaner) *notes {
 	t.Helper()
 	if cfg.Path == "" {
 		cfg.Path = filepath.Join(t.TempDir(), "holdfast.db")
@@ -38,6 +38,9 @@ func openNotes(t testing.TB, cfg Config) *notes {
 	cfg.Schema = schema.Of
 	d, err := Open(t.Context(), cfg, func(s *Setup) error {
 		s.Write(&n.put, `INSERT INTO facts (name, value) VALUES (?,?)`)
+		for _, c := range cleaner {
+			s.Clean(c)
+		}
 		return nil
 	})
 	if err != nil {

@@ -1,10 +1,12 @@
 package db
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,12 +46,12 @@ func unmount(t *testing.T, dir string) {
 	}
 }
 
-// TestHZ17_FailedFsync has a disk whose writes fail behind the file system's
-// back: an ext4 on a loop device whose own file cannot grow any more. Space is
-// free as far as ext4 knows; the fsync fails.
-func TestHZ17_FailedFsync(t *testing.T) {
-	below := tmpfs(t, "8m")
-	img, dir := filepath.Join(below, "img"), t.TempDir()
+// brittle mounts a disk whose writes fail behind the file system's back: an ext4 on a loop device whose own file, in the
+// directory below, cannot grow any more. Space is free as far as ext4 knows; the fsync fails.
+func brittle(t *testing.T) (below, dir string) {
+	t.Helper()
+	below, dir = tmpfs(t, "8m"), t.TempDir()
+	img := filepath.Join(below, "img")
 	run := func(name string, args ...string) (string, error) {
 		out, err := exec.Command(name, args...).CombinedOutput()
 		return strings.TrimSpace(string(out)), err
@@ -73,6 +75,12 @@ func TestHZ17_FailedFsync(t *testing.T) {
 		t.Skipf("NOT RUN: cannot mount ext4: %v", err)
 	}
 	t.Cleanup(func() { unmount(t, dir) })
+	return below, dir
+}
+
+// TestHZ17_FailedFsync has a disk that fails under a checkpoint or a commit.
+func TestHZ17_FailedFsync(t *testing.T) {
+	_, dir := brittle(t)
 	failed := make(chan error, 2)
 	n := openNotes(t, Config{
 		Path: filepath.Join(dir, "holdfast.db"), CheckpointBytes: 1 << 20, Warn: func(error) {},
@@ -92,5 +100,39 @@ func TestHZ17_FailedFsync(t *testing.T) {
 	}
 	// What the page cache says now need not be on the disk; the promise is that
 	// nothing later is acknowledged on top of it.
+	_ = n.Close()
+}
+
+// TestHZ17_FailedFsyncAfterADeletion has a disk that fails under the checkpoint that removes deleted data from the log. The
+// first failure ends all writes: no warning comes before.
+func TestHZ17_FailedFsyncAfterADeletion(t *testing.T) {
+	below, dir := brittle(t)
+	failed := make(chan error, 2)
+	var deleted atomic.Bool
+	n := openNotes(t, Config{
+		Path: filepath.Join(dir, "holdfast.db"), CheckpointBytes: 1 << 20, Failed: func(err error) { failed <- err },
+	}, Cleaner{
+		Purge: func(context.Context) (bool, error) { return deleted.Load(), nil },
+		Wipe:  func(context.Context) error { return nil },
+	})
+	const last = 10
+	for i := range last { // well below the size at which another checkpoint is due
+		if err := n.write(t.Context(), i+1, strings.Repeat("x", 20_000), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unix.Sync() // the blocks of the log can still be written, those of the database cannot
+	fillDisk(t, below)
+	deleted.Store(true)
+	n.Tidy()
+	select {
+	case err := <-failed:
+		if err != n.Healthy() || len(failed) != 0 {
+			t.Errorf("the server heard of %v, and of %d more; health: %v", err, len(failed), n.Healthy())
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the server does not hear of the failed fsync")
+	}
+	n.refuses(t, last)
 	_ = n.Close()
 }

@@ -98,10 +98,7 @@ func (j *janitor) tend(ctx context.Context) {
 	if short := j.room.short(); short || j.room.grown.Load() >= j.room.logBytes/PageSize {
 		j.room.grown.Store(0)
 		if err := j.checkpoint(ctx); err != nil && !(short && j.room.noSpace(err)) {
-			if lost(err) {
-				_ = j.room.fail(readOnly(j.room.path, err))
-			}
-			j.warn(Failure("store.checkpoint", err))
+			j.warn(err)
 		}
 		j.room.topUp(ctx)
 	}
@@ -198,11 +195,11 @@ func (j *janitor) truncateLog(ctx context.Context) error {
 	}
 	j.writer.gate.Lock()
 	defer j.writer.gate.Unlock()
-	var busy, size, done int64
-	if err := j.room.side.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &size, &done); err != nil {
+	busy, _, _, err := j.copyLog(ctx, "TRUNCATE")
+	if err != nil {
 		return err
 	}
-	if busy == 0 {
+	if !busy {
 		j.wipe = false
 		j.room.topUp(ctx)
 	}
@@ -230,10 +227,23 @@ func (j *janitor) checkpoint(ctx context.Context) error {
 // passive makes one checkpoint that does not wait for readers or writers. It returns how many pages the log
 // has, and how many of them could not be copied.
 func (j *janitor) passive(ctx context.Context) (size, left int64, err error) {
-	var busy, done int64
-	if err := j.room.side.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &size, &done); err != nil {
+	_, size, done, err := j.copyLog(ctx, "PASSIVE")
+	if err != nil {
 		return 0, 0, err
 	}
 	j.left = size - done
 	return size, j.left, nil
+}
+
+// copyLog makes one checkpoint in a mode of SQLite. It returns whether others were in the way, how many pages the log has,
+// and how many of them are copied. If written data may have been lost, it refuses all writes for good (I-21).
+func (j *janitor) copyLog(ctx context.Context, mode string) (busy bool, size, done int64, err error) {
+	err = j.room.side.QueryRowContext(ctx, `PRAGMA wal_checkpoint(`+mode+`)`).Scan(&busy, &size, &done)
+	if lost(err) && !j.room.noSpace(err) {
+		_ = j.room.fail(readOnly(j.room.path, err))
+	}
+	if err != nil {
+		err = Failure("store.checkpoint", err)
+	}
+	return busy, size, done, err
 }
