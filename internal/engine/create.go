@@ -58,9 +58,8 @@ func created(s holdfast.Session) holdfast.SessionCreated {
 	}
 }
 
-// createdBefore returns the session that an earlier request with the key k created, or refusal if
-// there is none. Create calls it when the request itself would fail now, for example because the
-// agent was deleted since.
+// createdBefore returns the session that an earlier request with the key k created, or refusal if there is none. Create
+// calls it when the request itself would fail now, for example because the agent was deleted since.
 func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal error) (s holdfast.Session, replayed bool, err error) {
 	if k == nil {
 		return s, false, refusal

@@ -33,8 +33,7 @@ type Sessions interface {
 	// OpenTurns lists the queued and running turns of one session, or of all sessions if id is empty,
 	// ordered by session and number.
 	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
-	// AgentStates returns a session's references to agents that keep their own state, ordered by
-	// generation.
+	// AgentStates returns a session's references to agents that keep their own state, ordered by generation.
 	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	// KeyRef returns the session or turn id that an idempotency key was used for: "" for a new key,
 	// conflict for a key that was used with another request.

@@ -10,10 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Update changes a session's labels and settings. A running turn keeps the model that it began
-// with; a new mode applies from its next decided tool call, a new budget from its next model call
-// (SDK-P9). Trust and runtime cannot change under a running turn: the update fails with conflict,
-// or interrupts the turn if the request says so.
+// Update changes a session's labels and settings. A running turn keeps the model that it began with; a new mode applies
+// from its next decided tool call, a new budget from its next model call (SDK-P9). Trust and runtime cannot change
+// under a running turn: the update fails with conflict, or interrupts the turn if the request says so.
 func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
 	u := e.p.units.lock(id)
 	defer e.p.units.unlock(u)
