@@ -1,6 +1,9 @@
 package rooted
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Handle is an open file or directory of a tree. Its methods reach exactly that file, wherever it is moved
 // meanwhile. The caller closes it.
@@ -51,6 +54,17 @@ func (e Entry) Readlink() (string, error) {
 func (e Entry) Privileged() (bool, error) {
 	yes, err := e.w.privileged(e)
 	return yes, fail("file.capabilities", err)
+}
+
+// mostAll bounds the walk of Entry.All, which a caller may begin at each directory of a tree.
+var mostAll = Bounds{Entries: 1000, Depth: 16}
+
+// All reports whether is returns true for the entry that a walk has just returned and, if the entry is a directory, for
+// everything below it. The paths of entries that is gets begin at this directory. All may be called only before the walk
+// continues. It returns false if a directory is too large for the limits of mostAll, has a mount in it, or cannot be
+// read.
+func (e Entry) All(ctx context.Context, is func(Entry) bool) bool {
+	return is(e) && (!e.Mode.IsDir() || e.w.all(ctx, is))
 }
 
 // Touch sets the times of a file of the server's own to now, and makes the file if it does not exist. It returns the

@@ -1,6 +1,7 @@
 package rooted
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -95,6 +96,18 @@ func (w *walker) privileged(e Entry) (bool, error) {
 		return false, about(e, "getxattr", err)
 	}
 	return n > 0, nil
+}
+
+// all does what Entry.All does for the directory that the walk has just passed to its caller. It does not end with ctx,
+// since its walk is short and half an answer would be a wrong one.
+func (w *walker) all(ctx context.Context, is func(Entry) bool) bool {
+	b, yes := mostAll, w.given >= 0
+	b.Untouched = w.Untouched
+	err := walk(context.WithoutCancel(ctx), procPath(w.given)+"/.", b, func(e Entry, err error) bool {
+		yes = yes && err == nil && is(e)
+		return yes
+	})
+	return yes && err == nil
 }
 
 func readlinkAt(dir int, name string) (string, error) {

@@ -3,6 +3,7 @@
 package rooted
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"time"
@@ -11,12 +12,13 @@ import (
 // Trees are stored and restored on Linux only.
 var errUnsupported = errors.ErrUnsupported
 
-func (*walker) handle(e Entry) (Handle, Entry, error) { return Handle{}, e, errUnsupported }
-func (*walker) readlink(Entry) (string, error)        { return "", errUnsupported }
-func (*walker) privileged(Entry) (bool, error)        { return false, errUnsupported }
-func touch(string) (time.Time, error)                 { return time.Time{}, errUnsupported }
-func openTree(string) (Dir, error)                    { return Dir{}, errUnsupported }
-func makeTree(string) (Dir, error)                    { return Dir{}, errUnsupported }
+func (*walker) handle(e Entry) (Handle, Entry, error)      { return Handle{}, e, errUnsupported }
+func (*walker) readlink(Entry) (string, error)             { return "", errUnsupported }
+func (*walker) privileged(Entry) (bool, error)             { return false, errUnsupported }
+func (*walker) all(context.Context, func(Entry) bool) bool { return false }
+func touch(string) (time.Time, error)                      { return time.Time{}, errUnsupported }
+func openTree(string) (Dir, error)                         { return Dir{}, errUnsupported }
+func makeTree(string) (Dir, error)                         { return Dir{}, errUnsupported }
 
 // Close does nothing: no handle exists on this system. The other methods return an error.
 func (Handle) Close() {}

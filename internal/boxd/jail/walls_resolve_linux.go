@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/mark"
 )
 
 // maxLinks is how many symlinks a path may lead through; the kernel has the same limit.
@@ -116,19 +118,6 @@ func (w *walls) readlink(at string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// markSec and markNsec are the modification time of a placeholder. An empty file with this time is
-// recognized as a placeholder, also if boxd was killed before it reported the placeholder to the
-// server. The time is in 1970, so other files do not get it from the clock.
-const markSec, markNsec = 1, 481516234
-
-// IsMark reports whether a modification time is that of a placeholder file.
-func IsMark(sec, nsec int64) bool { return sec == markSec && nsec == markNsec }
-
-func marks() []unix.Timespec {
-	t := unix.Timespec{Sec: markSec, Nsec: markNsec}
-	return []unix.Timespec{t, t}
-}
-
 // placeholder makes an empty directory or file that has the modification time of a placeholder and usually belongs to
 // the tools' user. If the file system allows it, a file appears with this time already set.
 func (w *walls) placeholder(at string, dir bool) error {
@@ -144,7 +133,11 @@ func makePlaceholder(w *walls, at string, dir bool) error {
 		return err
 	}
 	defer unix.Close(parent)
-	name := path.Base(at)
+	return mark.Keep(parent, func() error { return makeEmpty(w, parent, path.Base(at), dir) })
+}
+
+// makeEmpty makes a placeholder in the open directory parent.
+func makeEmpty(w *walls, parent int, name string, dir bool) error {
 	if dir {
 		if err := unix.Mkdirat(parent, name, 0o755); err != nil {
 			return err
@@ -181,7 +174,7 @@ func (w *walls) markFile(fd int) error {
 			return err
 		}
 	}
-	times := marks()
+	times := mark.Times()
 	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0)
 	runtime.KeepAlive(times)
 	if errno != 0 {
@@ -196,5 +189,5 @@ func (w *walls) mark(parent int, name string) error {
 			return err
 		}
 	}
-	return unix.UtimesNanoAt(parent, name, marks(), unix.AT_SYMLINK_NOFOLLOW)
+	return unix.UtimesNanoAt(parent, name, mark.Times(), unix.AT_SYMLINK_NOFOLLOW)
 }

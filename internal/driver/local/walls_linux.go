@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/jail"
+	"github.com/holdfast-run/holdfast/internal/boxd/mark"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -150,20 +150,20 @@ func (w *wallRecord) removePlaceholder(p string, reported bool) error {
 	if err := unix.Fstatat(dir, path.Base(p), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return nil
 	}
-	marked := jail.IsMark(st.Mtim.Unix())
+	marked := mark.On(st.Mtim.Unix())
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		if !marked && !reported {
 			return nil
 		}
-		err = unix.Unlinkat(dir, path.Base(p), unix.AT_REMOVEDIR)
+		err = mark.Keep(dir, func() error { return unix.Unlinkat(dir, path.Base(p), unix.AT_REMOVEDIR) })
 		if err == unix.ENOTEMPTY || err == unix.EEXIST {
 			return nil
 		}
 		return err
 	case unix.S_IFREG:
 		if marked && st.Size == 0 && st.Nlink == 1 {
-			return unix.Unlinkat(dir, path.Base(p), 0)
+			return mark.Keep(dir, func() error { return unix.Unlinkat(dir, path.Base(p), 0) })
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/mark"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -125,6 +126,36 @@ func TestAnyWallsOfTwoBoxes(t *testing.T) {
 	}
 	if _, err := os.Lstat(w.host(".env.local")); err == nil {
 		t.Error("the placeholder is left after both boxes")
+	}
+}
+
+// TestAnyWallsMarkWhatTheyMake: the directories above a placeholder have the mark, too, by which checkpoints leave all of
+// them out: also after another box has made a placeholder in them, and after one of the boxes has ended. The last box
+// leaves none of them, even if it was another one that made them.
+func TestAnyWallsMarkWhatTheyMake(t *testing.T) {
+	w := withWalls(t, "true", sandbox.Walls{Masked: []string{"/workspace/new/deep/key"}})
+	second := spec(w.dir, "walls-too")
+	second.Workspace, second.ToolUID, second.ToolGID = w.host(""), w.s.ToolUID, w.s.ToolGID
+	second.Walls = sandbox.Walls{Masked: []string{"/workspace/new/other", "/workspace/new/deep/er/key"}}
+	marked := func(when string, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			var st unix.Stat_t
+			if err := unix.Lstat(w.host(name), &st); err != nil || !mark.On(st.Mtim.Unix()) {
+				t.Errorf("%s %s has the time %v, %v; want the mark", when, name, st.Mtim, err)
+			}
+		}
+	}
+	marked("with one box", "new", "new/deep", "new/deep/key")
+	box(t, w.d, second)
+	marked("with two boxes", "new", "new/deep", "new/deep/key", "new/other", "new/deep/er", "new/deep/er/key")
+	w.stop()
+	marked("when the first box has ended", "new", "new/deep", "new/other", "new/deep/er", "new/deep/er/key")
+	if err := w.d.Stop(t.Context(), second.Box); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(w.host("new")); err == nil {
+		t.Error("the directories of the placeholders are left after both boxes")
 	}
 }
 

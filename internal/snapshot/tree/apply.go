@@ -106,28 +106,25 @@ func (w *writer) attributes(d rooted.Dir, e Entry) (bool, error) {
 
 // place makes an entry, a directory with everything in it, and removes what has its name.
 func (w *writer) place(ctx context.Context, d rooted.Dir, e Entry, depth int) error {
-	switch {
-	case e.Link != "":
-		// Renaming a new link over an old name of the same file would do nothing, so the old name is removed first.
-		if err := d.Remove(e.Name); err != nil {
-			return err
-		}
-		return w.links.link(d, e)
-	case e.Type == Dir:
-		if err := d.Remove(e.Name); err != nil {
-			return err
-		}
-		sub, err := d.Mkdir(e.Name)
-		if err != nil {
-			return err
-		}
-		defer sub.Close()
-		if err := w.change(ctx, sub, ref{}, e.content, depth); err != nil {
-			return err
-		}
-		return sub.Set(attr(e, w.owners), true)
+	if e.Link == "" && e.Type != Dir {
+		return w.replace(ctx, d, e)
 	}
-	return w.replace(ctx, d, e)
+	// Renaming a new hard link over an old name of the same file would do nothing, so the old name is removed first.
+	if err := d.Remove(e.Name); err != nil {
+		return err
+	}
+	if e.Link != "" {
+		return w.links.link(d, e)
+	}
+	sub, err := d.Mkdir(e.Name)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	if err := w.change(ctx, sub, ref{}, e.content, depth); err != nil {
+		return err
+	}
+	return sub.Set(attr(e, w.owners), true)
 }
 
 // replace writes a file or a symlink under another name, and renames it when it is complete. The name contains the

@@ -171,8 +171,7 @@ func (f *finisher) entry(rec, old *statcache.Record) error {
 	case rec.Is(statcache.Gone):
 	case Type(rec.Body[0]&typeBits) == Dir:
 		f.key = append(f.key[:0], rec.Key...)
-		fr := frame{key: len(rec.Key), body: bytes.Clone(rec.Body)}
-		f.stack = append(f.stack, fr)
+		f.stack = append(f.stack, frame{key: len(rec.Key), body: bytes.Clone(rec.Body)})
 	case len(f.stack) == 0:
 		return statcache.ErrDamaged
 	default:

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/mark"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/snapshot/statcache"
 )
@@ -99,6 +100,9 @@ func (p *pass) leavesOut(ctx context.Context, e rooted.Entry, old *statcache.Rec
 	switch c := &p.scan.c; {
 	case c.Exclude != nil && c.Exclude(e.Path(), e.Mode.IsDir()):
 		return true
+	case e.All(ctx, placeholder):
+		p.seen.placeholders++
+		return true
 	case c.Ignore == nil || old != nil || !c.Ignore(e.Path(), e.Mode.IsDir()):
 		return false
 	case p.scan.cache.Exists() || c.Last == ([32]byte{}):
@@ -110,6 +114,11 @@ func (p *pass) leavesOut(ctx context.Context, e rooted.Entry, old *statcache.Rec
 		}
 		return holdfast.IsKind(err, holdfast.KindNotFound)
 	}
+}
+
+// placeholder reports whether an entry is a placeholder of a box, provided that everything in it is one.
+func placeholder(e rooted.Entry) bool {
+	return mark.On(e.Mtime.Unix(), int64(e.Mtime.Nanosecond())) && (e.Mode.IsDir() || e.Mode.IsRegular() && e.Size == 0 && e.Nlink == 1)
 }
 
 // enter sets the key of an entry.

@@ -87,10 +87,7 @@ func List(ctx context.Context, src Source, root pack.ID, path string) iter.Seq2[
 		c := newCursor(src, entriesNode, e.content, 0)
 		for {
 			it, ok, err := c.next(ctx)
-			if err != nil {
-				yield(Entry{}, err)
-			}
-			if err != nil || !ok || !yield(it.entry, nil) {
+			if !ok && err == nil || !yield(it.entry, err) || err != nil {
 				return
 			}
 		}

@@ -27,8 +27,7 @@ func Restore(ctx context.Context, src Source, root pack.ID, dir string, owners O
 		return err
 	}
 	r := &restorer{src: src, owners: owners, top: d, jobs: make(chan job, writers)}
-	err = r.run(ctx, &openDir{dir: d, entry: e})
-	if err == nil {
+	if err = r.run(ctx, &openDir{dir: d, entry: e}); err == nil {
 		err = rooted.Sync(dir)
 	}
 	if err != nil {
@@ -83,8 +82,7 @@ func (r *restorer) run(ctx context.Context, top *openDir) error {
 			}
 		})
 	}
-	err := r.fill(ctx, top, 0)
-	if err = errors.Join(err, r.release(ctx, top)); err != nil {
+	if err := errors.Join(r.fill(ctx, top, 0), r.release(ctx, top)); err != nil {
 		stop(err)
 	}
 	r.links.close()
@@ -140,8 +138,7 @@ func (r *restorer) make(ctx context.Context, d *openDir, e Entry, depth int) err
 	}
 	d.left.Add(1)
 	sub := &openDir{dir: dir, entry: e, above: d}
-	err = r.fill(ctx, sub, depth)
-	return errors.Join(err, r.release(ctx, sub))
+	return errors.Join(r.fill(ctx, sub, depth), r.release(ctx, sub))
 }
 
 func (r *restorer) write(ctx context.Context, j job) error {

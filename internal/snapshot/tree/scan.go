@@ -40,7 +40,8 @@ type seen struct {
 	files, dirs, links int
 	bytes              int64
 	skipped            []Skip
-	skips              int
+	// placeholders counts the placeholders of boxes (package mark), which are left out.
+	skips, placeholders int
 }
 
 // NewScan makes a Scan. It does not read the tree yet.
@@ -79,8 +80,7 @@ func (s *Scan) Live(ctx context.Context) error {
 func (s *Scan) Still(ctx context.Context) error {
 	runs := append([]*statcache.Reader{s.live.Records()}, s.cache.Runs()...)
 	p := &pass{scan: s, out: s.still, prev: statcache.Merge(runs...), still: true}
-	err := p.walk(ctx)
-	switch {
+	switch err := p.walk(ctx); {
 	case ctx.Err() != nil:
 		s.unchecked = statcache.Path(p.key)
 		return nil
@@ -92,9 +92,10 @@ func (s *Scan) Still(ctx context.Context) error {
 }
 
 // Memo returns a memo of the tree after Finish and before Close. It returns nil if the tree is not small, if anything
-// in it was changed or not stored, or if an entry may have changed after it was read without a change of its stat.
+// in it was changed or not stored, or if an entry may have changed after it was read without a change of its stat. A
+// tree with a placeholder has no memo: the memo would miss that the placeholder becomes a file.
 func (s *Scan) Memo() *statcache.Memo {
-	if s.seen.skips > 0 || s.fuzzy.n > 0 || s.unchecked != "" || s.live.Len()+s.still.Len() > 0 {
+	if s.seen.skips+s.seen.placeholders > 0 || s.fuzzy.n > 0 || s.unchecked != "" || s.live.Len()+s.still.Len() > 0 {
 		return nil
 	}
 	return s.cache.Memo(s.seen.dev, s.head(s.c.Last))
