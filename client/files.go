@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/shellword"
 )
 
 func filePath(id holdfast.SessionID, name string) string { return boxPath(id, "/files", name) }
@@ -77,7 +78,7 @@ func (c *Client) ReadFileAt(ctx context.Context, id holdfast.SessionID, at holdf
 	if resp.Header.Get("Content-Disposition") == "" {
 		drop(resp.Body)
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "%s in the session is a directory, not a file that can be read", holdfast.Quote(name)).
-			WithHint("holdfast files ls %s %s", id, name)
+			WithHint("holdfast files ls %s %s", id, shellword.Quote(name))
 	}
 	return resp.Body, nil
 }

@@ -237,5 +237,5 @@ func (r *restoreCmd) Run(e *env) error {
 	if err := e.say(doc, "restored %s of %s into %s", count(int(got.Sessions), "session", "sessions"), when(sum.CreatedAt), line(got.Data)); err != nil || e.json {
 		return err
 	}
-	return e.say(nil, "if the server that it is of does not run any more: holdfast serve --accept-copy --data %s", line(got.Data))
+	return e.say(nil, "if the server that it is of does not run any more: holdfast serve --accept-copy --data %s", word(got.Data))
 }

@@ -160,12 +160,12 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 		typed := holdfast.Quote(named)
 		switch {
 		case c.Resume:
-			typed, named = "--resume", "--resume"
+			typed, named = "--resume", "ID"
 		case c.Continue:
 			typed = "--continue"
 		}
 		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s opens an existing session: flags for new sessions do not change it", typed).
-			WithHint("holdfast session update %s --help", named)
+			WithHint("holdfast session update %s --help", word(named))
 	}
 	fresh := named == "" && !c.Resume
 	// With --dir, --from or --git the session is created now, not by the first message: a directory that

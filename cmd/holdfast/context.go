@@ -239,7 +239,7 @@ func readKey(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
 		return "", holdfast.Errorf(holdfast.KindDenied, "token", "the key file %s is not a regular file that only its owner can access", holdfast.Quote(file)).
-			WithHint("chmod 600 %s", file)
+			WithHint("chmod 600 %s", word(file))
 	}
 	var raw []byte
 	if err == nil {
@@ -317,7 +317,7 @@ func (c *contextRmCmd) Run(e *env) error {
 	for _, name := range c.Names {
 		kept := filepath.Join(filepath.Dir(e.contextsFile()), "token-"+name)
 		if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, "context", "the key file of the context %s cannot be removed: %w", name, err).WithHint("rm %s", kept)
+			return holdfast.Errorf(holdfast.KindUnavailable, "context", "the key file of the context %s cannot be removed: %w", name, err).WithHint("rm %s", word(kept))
 		}
 	}
 	return e.say(map[string]any{"removed": c.Names}, "%s", fmt.Sprintf("forgot %s", strings.Join(c.Names, ", ")))

@@ -161,7 +161,7 @@ func baseName(name string) string {
 // copyOut copies a path of a session to the local disk.
 func (e *env) copyOut(session, name, local string, recursive bool) (sum holdfast.Copied, err error) {
 	if local == "-" && isTerminal(e.stdout) {
-		return sum, holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive cannot be written to a terminal").WithHint("holdfast cp -r %s:%s - | tar t", session, name)
+		return sum, holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive cannot be written to a terminal").WithHint("holdfast cp -r %s - | tar t", word(session+":"+name))
 	}
 	c, id, err := e.onSession(session)
 	if err != nil {

@@ -39,7 +39,7 @@ func (x *execCmd) Run(e *env) error {
 		argv = argv[1:]
 	}
 	if len(argv) == 0 || argv[0] == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "exec", "no command is given").WithHint("holdfast exec %s -- CMD…", x.ID)
+		return holdfast.Errorf(holdfast.KindInvalid, "exec", "no command is given").WithHint("holdfast exec %s -- CMD…", word(x.ID))
 	}
 	req := holdfast.ExecRequest{Argv: argv, Cwd: x.Cwd, Env: x.Env, TimeoutMS: x.Timeout.Milliseconds()}
 	if x.TTY {
@@ -52,7 +52,7 @@ func (x *execCmd) Run(e *env) error {
 		}
 		if len(data) > maxStdin {
 			return holdfast.Errorf(holdfast.KindTooLarge, "exec", "the input on stdin is larger than %d bytes", maxStdin).
-				WithHint("put the input into a file of the session first: holdfast files put %s NAME", x.ID)
+				WithHint("put the input into a file of the session first: holdfast files put %s NAME", word(x.ID))
 		}
 		req.Stdin = data
 	}
@@ -94,10 +94,10 @@ func (x *execCmd) onTerminal(e *env, req holdfast.ExecRequest) error {
 	switch {
 	case e.json:
 		return holdfast.Errorf(holdfast.KindInvalid, "exec", "--json does not work with -t: a terminal has no JSON form").
-			WithHint("leave -t out: holdfast exec %s --json -- CMD…", x.ID)
+			WithHint("leave -t out: holdfast exec %s --json -- CMD…", word(x.ID))
 	case !ok:
 		return holdfast.Errorf(holdfast.KindInvalid, "exec", "-t gives the command a terminal like the one on stdin, but stdin is not a terminal").
-			WithHint("leave -t out: holdfast exec -i %s -- CMD…", x.ID)
+			WithHint("leave -t out: holdfast exec -i %s -- CMD…", word(x.ID))
 	}
 	c, id, err := e.onSession(x.ID)
 	if err != nil {

@@ -135,11 +135,11 @@ func (f *filesPutCmd) Run(e *env) error {
 	}
 	if path.Clean("/"+f.Path) == "/" {
 		return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is a directory, not the name of a file to write", holdfast.Quote(f.Path)).
-			WithHint("name the file to write: holdfast files put %s NAME", f.ID)
+			WithHint("name the file to write: holdfast files put %s NAME", word(f.ID))
 	}
 	const outside = "files are written below the workspace: holdfast files put %s NAME"
 	if rel := path.Clean(f.Path); rel == ".." || strings.HasPrefix(rel, "../") {
-		return holdfast.Errorf(holdfast.KindDenied, "files put", "the path %s lies outside the workspace", holdfast.Quote(f.Path)).WithHint(outside, f.ID)
+		return holdfast.Errorf(holdfast.KindDenied, "files put", "the path %s lies outside the workspace", holdfast.Quote(f.Path)).WithHint(outside, word(f.ID))
 	}
 	from := e.stdin
 	if f.From != "-" {
@@ -151,7 +151,7 @@ func (f *filesPutCmd) Run(e *env) error {
 		info, err := local.Stat()
 		if err != nil || !info.Mode().IsRegular() {
 			return holdfast.Errorf(holdfast.KindInvalid, "files put", "the local file %s is not a regular file", holdfast.Quote(f.From)).
-				WithHint("copy a whole directory: holdfast files put -r %s %s %s", f.ID, f.Path, f.From)
+				WithHint("copy a whole directory: holdfast files put -r %s %s %s", word(f.ID), word(f.Path), word(f.From))
 		}
 		if f.Mode == "" && info.Mode().Perm()&0o111 != 0 {
 			mode = 0o755

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"go/ast"
+	"go/constant"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"path/filepath"
 	"regexp"
@@ -100,3 +103,88 @@ func unknownWord(root *kong.Node, words []string) string {
 
 // placeholder reports whether a word of a command line stands for another one.
 func placeholder(w string) bool { return strings.ContainsAny(w, "%$<") || w == strings.ToUpper(w) }
+
+// TestHintsQuoteForTheShell: a text that goes into a command line of a hint or of a note is quoted for the shell, because
+// it may be a title or a path with blanks.
+func TestHintsQuoteForTheShell(t *testing.T) {
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, seen := token.NewFileSet(), 0
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	// No import is loaded, so the types of other packages, such as ids, are unknown here and are passed over. What the
+	// user typed is a string.
+	info := types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
+	conf := types.Config{Error: func(error) {}, Importer: noImports{}}
+	_, _ = conf.Check("main", set, files, &info)
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			for i, arg := range call.Args {
+				format := info.Types[arg].Value
+				if format == nil || format.Kind() != constant.String {
+					continue
+				}
+				for _, verb := range pastedVerbs(constant.StringVal(format)) {
+					if i+1+verb >= len(call.Args) {
+						continue
+					}
+					seen++
+					value := call.Args[i+1+verb]
+					text := types.ExprString(value)
+					if typ := info.Types[value].Type; typ != nil && types.Identical(typ.Underlying(), types.Typ[types.String]) &&
+						!strings.HasPrefix(text, "word(") && text != "follow" && text != "keep" { // flags that the command adds
+						t.Errorf("%s: %s is not quoted for the shell: use word", set.Position(value.Pos()), text)
+					}
+				}
+				break
+			}
+			return true
+		})
+	}
+	if seen < 50 {
+		t.Errorf("%d values in command lines", seen)
+	}
+}
+
+// noImports is an importer without packages.
+type noImports struct{}
+
+func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not loaded") }
+
+var (
+	pasted = regexp.MustCompile(`\b(?:holdfast ([a-z]+)|git [a-z-]+|rm|chmod) [^;]*`)
+	verb   = regexp.MustCompile(`%[^%a-zA-Z]*[%a-zA-Z]`)
+)
+
+// pastedVerbs returns the numbers, from 0, of the verbs of a format that are in a command line.
+func pastedVerbs(format string) (out []int) {
+	lines := slices.DeleteFunc(pasted.FindAllStringSubmatchIndex(format, -1), func(at []int) bool {
+		return at[2] >= 0 && slices.Contains(notCommands, format[at[2]:at[3]])
+	})
+	n := 0
+	for _, at := range verb.FindAllStringIndex(format, -1) {
+		if format[at[1]-1] == '%' {
+			continue
+		}
+		if slices.ContainsFunc(lines, func(line []int) bool { return line[0] < at[0] && at[0] < line[1] }) {
+			out = append(out, n)
+		}
+		n++
+	}
+	return out
+}

@@ -64,7 +64,7 @@ func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) 
 		return "", "", nil, noLocal(from, err)
 	case !info.IsDir():
 		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "the local path %s is not a directory", holdfast.Quote(from)).
-			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", from)
+			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", word(from))
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -167,7 +167,7 @@ func clone(e *env, from, ref, dir string) error {
 	}
 	clean := withoutSecrets(from)
 	if err := git(e, nil, append(args, "--", from, dir)...); err != nil {
-		return hinted(err, holdfast.KindInvalid, "try it: git clone %s", clean)
+		return hinted(err, holdfast.KindInvalid, "try it: git clone %s", word(clean))
 	}
 	// The commands below need no git configuration of the caller, so they run without any.
 	bare := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
@@ -180,7 +180,7 @@ func clone(e *env, from, ref, dir string) error {
 	if ref == "" {
 		return in("reset", "--quiet", "--hard")
 	}
-	return hinted(in("checkout", "--quiet", ref, "--"), holdfast.KindInvalid, "git ls-remote %s lists its branches and tags", clean)
+	return hinted(in("checkout", "--quiet", ref, "--"), holdfast.KindInvalid, "git ls-remote %s lists its branches and tags", word(clean))
 }
 
 // git runs git with everything disabled that a repository could make it run. The end of its stderr is

@@ -138,7 +138,7 @@ func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error)
 		if secret, ok := strings.CutPrefix(name, "hfk_"); ok {
 			id, _, _ := strings.Cut(secret, "_")
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "the argument is the secret of an API key, not the key's id").
-				WithHint("holdfast key revoke %s", cut(line(id), 16))
+				WithHint("holdfast key revoke %s", word(cut(line(id), 16)))
 		}
 		var found []holdfast.KeyID
 		for _, k := range list {

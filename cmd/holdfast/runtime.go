@@ -91,7 +91,7 @@ func (c *runtimeInstallCmd) Run(e *env) error {
 	}
 	// Before the server's first start, MkdirAll also makes the data directory; mode 0700 keeps other users out of it.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "the directory for agent CLIs cannot be made: %w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
+		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "the directory for agent CLIs cannot be made: %w", err).WithHint("holdfast runtime install %s --data DIR", word(c.Names[0]))
 	}
 	var done []agentcli.Installed
 	for _, name := range c.Names {

@@ -154,7 +154,7 @@ func (s *sendCmd) text(e *env) (string, error) {
 	}
 	if len(data) > holdfast.MaxText {
 		return "", holdfast.Errorf(holdfast.KindTooLarge, "send", "the text on stdin is over %d bytes", holdfast.MaxText).
-			WithHint("put the text into a file of the session: holdfast files put %s NAME", s.ID)
+			WithHint("put the text into a file of the session: holdfast files put %s NAME", word(s.ID))
 	}
 	return string(data), nil
 }

@@ -258,7 +258,7 @@ func (f *filesRestoreCmd) Run(e *env) error {
 	out := map[string]any{"copied": sum}
 	if kept != "" {
 		out["kept_checkpoint_id"] = kept
-		e.note("the files as they were are checkpoint %s; to undo: holdfast files restore %s %s --at %s", kept, id, line(f.Path), kept)
+		e.note("the files as they were are checkpoint %s; to undo: holdfast files restore %s %s --at %s", kept, id, word(f.Path), kept)
 	}
 	return e.say(out, "restored %s, %s", count(int(sum.Files), "file", "files"), plain.Size(sum.Bytes))
 }

@@ -41,7 +41,7 @@ func (s *sessionUpdateCmd) Run(e *env) error {
 	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil && budget == nil && turnBudget == nil &&
 		len(s.AllowNet)+len(s.DenyNet) == 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "session update", "no change to the session is given").
-			WithHint("holdfast session update %s --mode plan", s.ID)
+			WithHint("holdfast session update %s --mode plan", word(s.ID))
 	}
 	return e.update(s.ID, holdfast.UpdateSession{
 		Trust: s.Trust, Mode: s.Mode, Model: s.Model, Runtime: s.Runtime, Interrupt: s.Interrupt,

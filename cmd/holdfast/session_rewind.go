@@ -68,7 +68,7 @@ func (s *sessionRewindCmd) Run(e *env) error {
 	if err := e.say(nil, "%s is back at checkpoint %s, after event %d; files %s", done.Session.ID, line(string(r.Checkpoint)), r.Seq, line(string(r.Files))); err != nil || r.Kept == "" {
 		return err
 	}
-	return e.say(nil, "to undo: holdfast session rewind %s --to %s%s", done.Session.ID, line(string(r.Kept)), keep)
+	return e.say(nil, "to undo: holdfast session rewind %s --to %s%s", done.Session.ID, word(string(r.Kept)), keep)
 }
 
 // plan shows what a rewind would change. Without --dry-run it then returns an error, because nothing was changed.

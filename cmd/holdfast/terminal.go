@@ -30,7 +30,7 @@ func (*terminalCmd) Help() string {
 func (t *terminalCmd) Run(e *env) error {
 	if e.json {
 		return holdfast.Errorf(holdfast.KindInvalid, "terminal", "--json does not work with holdfast terminal: a terminal has no JSON form").
-			WithHint("holdfast exec %s --json -- CMD…", t.ID)
+			WithHint("holdfast exec %s --json -- CMD…", word(t.ID))
 	}
 	c, id, err := e.onSession(t.ID)
 	if err != nil {

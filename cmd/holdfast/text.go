@@ -6,11 +6,15 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/plain"
+	"github.com/holdfast-run/holdfast/internal/shellword"
 )
 
 // Short names for the functions of package plain that make text readable and safe for a terminal.
 
 func line(s string) string { return plain.OneLine(s) }
+
+// word returns a text that the user typed as a word of a command to paste.
+func word(s string) string { return shellword.Quote(s) }
 
 func prose(s string) string { return plain.Prose(s) }
 
