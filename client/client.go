@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/clock"
+	"github.com/holdfast-run/holdfast/internal/shellword"
 )
 
 // DefaultURL is the URL at which a server listens by default.
@@ -308,7 +310,7 @@ func (c *Client) once(ctx context.Context, r call, payload []byte, w *wait) (*ht
 	if err != nil {
 		err = because(waiting, err)
 		p.end()
-		return nil, unreachable(ctx, base, err, p.connected.Load())
+		return nil, c.unreachable(ctx, base, err, p.connected.Load())
 	}
 	p.rest()
 	resp.Body = &download{ReadCloser: resp.Body, ctx: waiting, p: p, limit: c.cfg.Silence}
@@ -382,7 +384,7 @@ func refused(err error) bool {
 }
 
 // unreachable returns the error of a request that got no answer. connected is true if there was a connection.
-func unreachable(ctx context.Context, base string, err error, connected bool) error {
+func (c *Client) unreachable(ctx context.Context, base string, err error, connected bool) error {
 	var uerr *url.Error
 	if errors.As(err, &uerr) {
 		err = uerr.Err // the error that unreachable returns names the URL already
@@ -398,11 +400,11 @@ func unreachable(ctx context.Context, base string, err error, connected bool) er
 	if s := (*silent)(nil); errors.As(err, &s) {
 		return e.WithHint("a program accepts connections at the server's address but does not answer: examine it with holdfast doctor; kill and restart a server that hangs")
 	}
-	return e.WithHint("%s", whyNot(base, err))
+	return e.WithHint("%s", c.whyNot(base, err))
 }
 
 // whyNot returns a hint on what to do about a server that cannot be reached.
-func whyNot(base string, err error) string {
+func (c *Client) whyNot(base string, err error) string {
 	u, perr := url.Parse(base)
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -416,6 +418,12 @@ func whyNot(base string, err error) string {
 		return "check the name " + holdfast.Quote(u.Hostname()) + " in --url or HOLDFAST_URL"
 	case !local(u.Hostname()):
 		return "check that a server runs on that machine and listens there"
+	case c.cfg.Address != nil || base == DefaultURL:
+	case u.Scheme == "http" && u.Path == "":
+		at := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
+		return "start it with: holdfast serve --listen " + shellword.Quote(at) + "; or check the address in --url, HOLDFAST_URL or the context"
+	default:
+		return "check that a server runs on this machine, and the address in --url, HOLDFAST_URL or the context"
 	}
 	return "start it with: holdfast serve"
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -386,3 +387,41 @@ func TestADiffThatCannotBeWritten(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestHintsOfServersThatAreNotThere: the command of a hint starts a server at the address that the client asks.
+func TestHintsOfServersThatAreNotThere(t *testing.T) {
+	refused := &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	})}
+	const check = "the address in --url, HOLDFAST_URL or the context"
+	for base, want := range map[string]string{
+		"":                          "start it with: holdfast serve",
+		DefaultURL + "/":            "start it with: holdfast serve",
+		"http://127.0.0.1:1":        "start it with: holdfast serve --listen 127.0.0.1:1; or check " + check,
+		"http://localhost":          "start it with: holdfast serve --listen localhost:80; or check " + check,
+		"http://[::1]:4100":         "start it with: holdfast serve --listen '[::1]:4100'; or check " + check,
+		"https://127.0.0.1:4100":    "check that a server runs on this machine, and " + check,
+		"http://127.0.0.1:4100/sub": "check that a server runs on this machine, and " + check,
+		"http://192.0.2.1:4100":     "check that a server runs on that machine and listens there",
+	} {
+		c, err := New(Config{URL: base, HTTP: refused})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Session(t.Context(), "id"); holdfast.HintOf(err) != want {
+			t.Errorf("%q: %v, hint %q, want %q", base, err, holdfast.HintOf(err), want)
+		}
+	}
+	// A client that asks for the address before each request finds the server wherever it listens.
+	c, err := New(Config{HTTP: refused, Address: func() string { return "http://127.0.0.1:1" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Session(t.Context(), "id"); holdfast.HintOf(err) != "start it with: holdfast serve" {
+		t.Errorf("%v, hint %q", err, holdfast.HintOf(err))
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

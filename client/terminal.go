@@ -105,7 +105,7 @@ func (c *Client) dial(ctx context.Context, at string) (*websocket.Conn, error) {
 			return nil, problem
 		}
 		w.end(false)
-		return nil, unreachable(ctx, base, because(waiting, err), p.connected.Load())
+		return nil, c.unreachable(ctx, base, because(waiting, err), p.connected.Load())
 	}
 	w.end(true)
 	conn.SetReadLimit(4 << 20)

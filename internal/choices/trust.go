@@ -46,5 +46,5 @@ func withinTrust(op string, t, most holdfast.Trust) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, op, "trust %s is above the API key's maximum trust, which is %s",
-		holdfast.Quote(string(t)), most).WithHint("ask for trust %s, or create a key that allows more: holdfast key create --max-trust %s", most, t)
+		holdfast.Quote(string(t)), most).WithHint("ask for trust %s, or use another key, which the server's owner can make on its machine: env -u HOLDFAST_TOKEN holdfast key create --context local --max-trust %s", most, t)
 }

@@ -71,7 +71,7 @@ func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.
 		return "", err
 	case res.Class != holdfast.ExitOK:
 		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box could not make the diff: it ended with %s, exit code %d: %s", res.Class, res.Code, cmp.Or(said, "git printed no reason")).
-			WithHint("look at the repository: holdfast exec %s -- git status", id)
+			WithHint("compare checkpoints, without git: holdfast session diff %s --from start; or look at the repository: holdfast exec %s -- git status", id, id)
 	}
 	return said, nil
 }

@@ -191,3 +191,13 @@ func TestWhoImports(t *testing.T) {
 		t.Errorf("after the first import has failed: %v", err)
 	}
 }
+
+// TestDiffWithoutRepository: if git cannot make the difference, the hint names the way without git.
+func TestDiffWithoutRepository(t *testing.T) {
+	s, w := newOne(t)
+	s.source = &holdfast.Source{Start: strings.Repeat("a", 40)}
+	_, err := w.Diff(t.Context(), "one", holdfast.DiffPatch, io.Discard)
+	if !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(holdfast.HintOf(err), "holdfast session diff one --from start; ") {
+		t.Errorf("%v, hint %q", err, holdfast.HintOf(err))
+	}
+}

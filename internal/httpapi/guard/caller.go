@@ -137,13 +137,17 @@ func (g *Guard) recognize(r *http.Request) Caller {
 	return who
 }
 
+// makeKey begins a command that makes an API key. It is sent with the owner's token of the data directory, because the
+// caller's own key cannot make a key that may do more.
+const makeKey = "use another key, which the server's owner can make on its machine: env -u HOLDFAST_TOKEN holdfast key create --context local "
+
 // authorize refuses a request if the caller's scopes do not cover the scope need.
 func authorize(c Caller, need holdfast.Scope, r *http.Request) error {
 	if c.Covers(need) {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "request", "the request %s %s needs the scope %s, which the API key %s lacks",
-		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes a key that has the scope", need)
+		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint(makeKey+"--scope %s", need)
 }
 
 // checkHeld refuses all requests except reads if the server accepts no work (Held is set). It
@@ -187,7 +191,7 @@ func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
 	}
 	if s.Trust.Exceeds(most) {
 		return holdfast.Errorf(holdfast.KindDenied, "request", "the trust of session %s is %s, above the API key's maximum trust, which is %s", id, s.Trust, most).
-			WithHint("holdfast key create --max-trust %s makes a key for such sessions", s.Trust)
+			WithHint(makeKey+"--max-trust %s", s.Trust)
 	}
 	return nil
 }

@@ -288,7 +288,7 @@ func problemExamples() map[string]*huma.Example {
 	for kind, e := range map[holdfast.Kind]*holdfast.Error{
 		holdfast.KindInvalid:         holdfast.Errorf("", "session.list", `the word "asleep" is not a session status`).WithHint("use starting, active, paused, error or ended"),
 		holdfast.KindUnauthenticated: holdfast.Errorf("", "request", "the request carries no token").WithHint("set HOLDFAST_TOKEN to a key (holdfast key create)"),
-		holdfast.KindDenied:          holdfast.Errorf("", "request", "the key may read only").WithHint("holdfast key create --scope write"),
+		holdfast.KindDenied:          holdfast.Errorf("", "request", "the key may read only").WithHint("use another key, which the server's owner can make on its machine: env -u HOLDFAST_TOKEN holdfast key create --context local --scope write"),
 		holdfast.KindNotFound:        holdfast.Errorf("", "store", "there is no session %q", exampleID).WithHint("holdfast session list shows the sessions"),
 		holdfast.KindConflict:        holdfast.Errorf("", "session.pause", `session %s is "paused"`, exampleID).WithHint("only an active session can be paused"),
 		holdfast.KindGone:            holdfast.Errorf("", "session", "session %s has ended", exampleID).WithHint("the session's log stays readable: holdfast session events %s", exampleID),
