@@ -206,6 +206,10 @@ type filesRmCmd struct {
 
 // Run removes a file.
 func (f *filesRmCmd) Run(e *env) error {
+	if p := path.Clean(f.Path); p == "." || p == "/" {
+		return holdfast.Errorf(holdfast.KindDenied, "files rm", "%s cannot be removed: it is the workspace or the root of the box", holdfast.Quote(f.Path)).
+			WithHint("name what to remove: holdfast files ls %s shows what is in the workspace", word(f.ID))
+	}
 	c, id, err := e.onSession(f.ID)
 	if err != nil {
 		return err

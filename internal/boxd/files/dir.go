@@ -143,7 +143,7 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 	}
 	if errors.Is(err, syscall.ENOTEMPTY) && isDir && !req.Recursive {
 		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s is not empty", holdfast.Quote(req.Path)).
-			WithHint("remove the directory recursively")
+			WithHint("set recursive to remove it with all that is in it: holdfast files rm -r SESSION PATH")
 	}
 	if err != nil {
 		return fail(op, req.Path, err)

@@ -187,7 +187,7 @@ func TestSpecialFileAtOpen(t *testing.T) {
 	must(t, err)
 	f := &file{fd: fd}
 	defer f.close()
-	if err := f.mustBeRegular("test", "fifo"); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if err := f.mustBeRegular("test", "fifo", unix.O_RDONLY); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Errorf("an open FIFO: %v", err)
 	}
 	if _, err := f.Read(make([]byte, 1)); err != io.EOF && !errors.Is(err, syscall.EAGAIN) {

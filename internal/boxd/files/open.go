@@ -27,7 +27,7 @@ func regularAt(op, shown string, dir int, name string, flags int) (*file, error)
 // the directory entry that the file is a regular file. regularBelow refuses any other file, also if
 // it has replaced the regular file meanwhile.
 func regularBelow(op, shown string, dir int, rel string) (*file, error) {
-	return used(op, shown, func() (int, error) {
+	return used(op, shown, unix.O_RDONLY, func() (int, error) {
 		return paths.Below(dir, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	})
 }
@@ -40,30 +40,30 @@ func regular(op, shown string, flags int, open func(flags int) (int, error)) (*f
 		return nil, fail(op, shown, err)
 	}
 	look := &file{fd: way}
-	err = look.mustBeRegular(op, shown)
+	err = look.mustBeRegular(op, shown, flags)
 	look.close()
 	if err != nil {
 		return nil, err
 	}
-	return used(op, shown, func() (int, error) { return open(flags | unix.O_NONBLOCK | unix.O_NOCTTY) })
+	return used(op, shown, flags, func() (int, error) { return open(flags | unix.O_NONBLOCK | unix.O_NOCTTY) })
 }
 
-// used opens a file for reading or writing, and refuses it if it is not a regular file.
-func used(op, shown string, open func() (int, error)) (*file, error) {
+// used opens a file for reading or writing, as flags say, and refuses it if it is not a regular file.
+func used(op, shown string, flags int, open func() (int, error)) (*file, error) {
 	fd, err := open()
 	if err != nil {
 		return nil, fail(op, shown, err)
 	}
 	f := &file{fd: fd}
-	if err := f.mustBeRegular(op, shown); err != nil {
+	if err := f.mustBeRegular(op, shown, flags); err != nil {
 		f.close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// mustBeRegular returns an error if the open file is not a regular file.
-func (f *file) mustBeRegular(op, shown string) error {
+// mustBeRegular returns an error if the open file is not a regular file. flags say what it is to be opened for.
+func (f *file) mustBeRegular(op, shown string, flags int) error {
 	if err := unix.Fstat(f.fd, &f.st); err != nil {
 		return fail(op, shown, err)
 	}
@@ -71,7 +71,11 @@ func (f *file) mustBeRegular(op, shown string) error {
 	case unix.S_IFREG:
 		return nil
 	case unix.S_IFDIR:
-		return notRegular(op, shown, "a directory").WithHint("list the directory instead")
+		hint := "list the directory instead"
+		if flags&unix.O_ACCMODE != unix.O_RDONLY {
+			hint = nameFile
+		}
+		return notRegular(op, shown, "a directory").WithHint("%s", hint)
 	case unix.S_IFIFO:
 		return notRegular(op, shown, "a named pipe")
 	case unix.S_IFSOCK:
@@ -81,6 +85,9 @@ func (f *file) mustBeRegular(op, shown string) error {
 	}
 	return notRegular(op, shown, "a special file")
 }
+
+// nameFile is the hint if a directory is to be written as a file.
+const nameFile = "name the file to write in the directory"
 
 func notRegular(op, shown, what string) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindInvalid, op, "the path %s is %s, not a regular file", holdfast.Quote(shown), what)

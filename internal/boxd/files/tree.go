@@ -104,7 +104,7 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	case err != nil:
 		return nil, to, fail(op, req.Path, err)
 	case isDir && req.File && req.Name == "":
-		return nil, to, notRegular(op, req.Path, "a directory").WithHint("name the file to write in the directory")
+		return nil, to, notRegular(op, req.Path, "a directory").WithHint(nameFile)
 	case isDir:
 		root, err := f.root(op, req.Path, fd)
 		return root, to, err

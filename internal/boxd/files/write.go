@@ -112,7 +112,7 @@ func (f *FS) openTarget(op, shown, path string) (target, error) {
 func (f *FS) step(op, shown, path string) (t target, link string, err error) {
 	_, name := paths.Split(path)
 	if name == "" || name == "." || name == ".." {
-		return t, "", notRegular(op, shown, "a directory")
+		return t, "", notRegular(op, shown, "a directory").WithHint(nameFile)
 	}
 	dir, name, err := f.door.parent(op, shown, path)
 	if err != nil {

@@ -148,7 +148,11 @@ func TestRemove(t *testing.T) {
 	must(t, os.Symlink(b.path("keep"), b.path("d/link")))
 	wantKind(t, b.Remove(wire.RemoveRequest{Path: "none"}), holdfast.KindNotFound, `"none"`)
 	wantKind(t, b.Remove(wire.RemoveRequest{Path: "none", Recursive: true}), holdfast.KindNotFound, `"none"`)
-	wantKind(t, b.Remove(wire.RemoveRequest{Path: "d"}), holdfast.KindConflict, "not empty")
+	err := b.Remove(wire.RemoveRequest{Path: "d"})
+	wantKind(t, err, holdfast.KindConflict, "not empty")
+	if !strings.Contains(holdfast.HintOf(err), "holdfast files rm -r ") {
+		t.Errorf("hint %q", holdfast.HintOf(err))
+	}
 	must(t, b.Remove(wire.RemoveRequest{Path: "d", Recursive: true}))
 	if _, err := os.Lstat(b.path("d")); err == nil {
 		t.Error("the tree is still there")
@@ -249,4 +253,28 @@ func TestAnswersFitAFrame(t *testing.T) {
 	fits("glob", g, g.Truncated, err)
 	s, err := b.Grep(wire.GrepRequest{Pattern: "needle", Mode: "content"})
 	fits("grep", s, s.Truncated, err)
+}
+
+// TestHintsForDirectories: for a directory instead of a file, the hint of a write is not that of a read.
+func TestHintsForDirectories(t *testing.T) {
+	b := newBox(t)
+	b.put(t, "d/f", "x")
+	_, read := b.Read(wire.ReadRequest{Path: "d"}, io.Discard)
+	_, write := b.Write(wire.WriteRequest{Path: "d"}, strings.NewReader("x"))
+	_, above := b.Write(wire.WriteRequest{Path: "d/.."}, strings.NewReader("x"))
+	_, edit := b.Edit(wire.EditRequest{Path: "d", Old: "x", New: "y"})
+	for what, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"read":        {read, "list the directory instead"},
+		"write":       {write, nameFile},
+		"write above": {above, nameFile},
+		"edit":        {edit, nameFile},
+	} {
+		wantKind(t, c.err, holdfast.KindInvalid, "a directory, not a regular file")
+		if got := holdfast.HintOf(c.err); got != c.want {
+			t.Errorf("%s: hint %q, want %q", what, got, c.want)
+		}
+	}
 }
