@@ -161,7 +161,7 @@ var layers = map[string]layer{
 	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal internal/loop policy sandbox agent/model agent/tool agent/tool/builtin sandbox/wire internal/conversation internal/clip"},
 	"internal/runtime/claude/transcript": {use: "."},
 	"internal/runtime/resident":          {use: ". hook internal/journal policy sandbox sandbox/wire internal/clip internal/clock"},
-	"internal/runtime/acp":               {use: ". internal/conversation internal/jsonrpc internal/retell internal/runtime internal/runtime/resident policy sandbox/wire internal/clip internal/clock", third: "github.com/coder/acp-go-sdk"},
+	"internal/runtime/acp":               {use: ". internal/conversation internal/jsonrpc internal/retell internal/runtime internal/runtime/resident policy sandbox/wire internal/clip internal/clock internal/shellword", third: "github.com/coder/acp-go-sdk"},
 	"internal/runtime/claude/cli":        {use: ". internal/folder policy"},
 	"internal/runtime/claude":            {use: ". agent/tool hook internal/conversation internal/folder internal/journal internal/jsonrpc internal/retell internal/runtime internal/runtime/claude/cli internal/runtime/claude/transcript internal/runtime/resident policy sandbox sandbox/wire internal/clock internal/clip"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox internal/conversation"},

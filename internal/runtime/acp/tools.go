@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/internal/clip"
 	"github.com/holdfast-run/holdfast/internal/jsonrpc"
+	"github.com/holdfast-run/holdfast/internal/shellword"
 )
 
 // tool is a tool call of the current prompt.
@@ -369,10 +370,7 @@ func joined(list []any) string {
 		if !ok {
 			continue
 		}
-		if strings.ContainsAny(s, " \t\n'\"\\$`;&|<>()[]{}*?#~!") || s == "" {
-			s = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-		}
-		words = append(words, s)
+		words = append(words, shellword.Quote(s))
 	}
 	return strings.Join(words, " ")
 }
