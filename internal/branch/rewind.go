@@ -131,7 +131,11 @@ func (b *Branches) back(ctx context.Context, row journal.Row, req holdfast.Rewin
 	if err != nil {
 		return out, err
 	}
-	spans, completed, err := Spans(ctx, b.cfg.Sessions, row.ID, to)
+	_, completed, err := Spans(ctx, b.cfg.Sessions, row.ID, to)
+	if err != nil {
+		return out, err
+	}
+	spans, _, err := Spans(ctx, b.cfg.Sessions, row.ID, cp.Seq) // the target itself is not abandoned, nor is what led to it
 	if err != nil {
 		return out, err
 	}

@@ -71,8 +71,8 @@ type Restore struct {
 
 // Rewind moves the head of the conversation back to the end of a turn, or to the empty beginning.
 type Rewind struct {
-	// Branch are the spans of the log that make up the conversation at the new head, ascending; none if the
-	// conversation is empty. The session's checkpoints outside of these spans become abandoned, all others not.
+	// Branch are the spans of the log, ascending, that led to the checkpoint to which the rewind goes. That may be after
+	// the new head. The session's checkpoints outside of these spans become abandoned, all others not.
 	Branch []Span
 	// Completed is the number of completed turns of that conversation. It becomes the CompletedTurns of the
 	// session's row.

@@ -282,7 +282,7 @@ func (p *Points) sides(ctx context.Context, row journal.Row, c holdfast.CompareC
 		from.files, err = p.before(ctx, row, end)
 		from.name = told.Checkpoint(from.files.Checkpoint)
 	case holdfast.CheckpointStart:
-		from.files, err = p.first(ctx, row, end)
+		from.files, err = p.first(ctx, row)
 		from.name = told.Checkpoint(from.files.Checkpoint)
 	default:
 		var cp holdfast.Checkpoint
@@ -306,20 +306,13 @@ func (p *Points) before(ctx context.Context, row journal.Row, cp holdfast.Checkp
 	return files, err
 }
 
-// first returns the oldest stored checkpoint on the branch of cp.
-func (p *Points) first(ctx context.Context, row journal.Row, cp holdfast.Checkpoint) (first journal.Checkpoint, err error) {
-	spans, err := p.cfg.Branch(ctx, row.ID, cp.Seq)
-	for before := (journal.Place{}); err == nil; {
-		var list []journal.Checkpoint
-		if list, err = p.cfg.Store.Checkpoints(ctx, row.ID, before, coded.MostPage); err != nil || len(list) == 0 {
-			break
+// first returns the oldest stored checkpoint of a session, on whatever branch it is.
+func (p *Points) first(ctx context.Context, row journal.Row) (first journal.Checkpoint, err error) {
+	for {
+		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, first.Place(), coded.MostPage)
+		if err != nil || len(list) == 0 {
+			return first, err
 		}
-		for _, one := range list {
-			if holds(spans, one.Seq) {
-				first = one
-			}
-		}
-		before = list[len(list)-1].Place()
+		first = list[len(list)-1]
 	}
-	return first, err
 }

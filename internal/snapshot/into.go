@@ -223,10 +223,7 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 		return err
 	}
 	sc.ready = true
-	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err == nil {
-		s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
-	}
-	return err
+	return s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
 }
 
 // stage writes the new files of a plan next to those that they replace; conflict if the plan does not fit any more.

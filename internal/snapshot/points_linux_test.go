@@ -2,7 +2,9 @@ package snapshot_test
 
 import (
 	"encoding/base64"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
@@ -192,4 +194,105 @@ func TestUnknownCheckpoints(t *testing.T) {
 	}
 	_, err = w.branches.Rewind(t.Context(), w.id, holdfast.RewindSession{Files: "some"})
 	wantKind(t, err, holdfast.KindInvalid)
+}
+
+// abandoned returns the ids of the stored checkpoints that are abandoned, newest first.
+func (w *world) abandoned() (ids []holdfast.CheckpointID) {
+	for _, cp := range w.stored() {
+		if cp.Abandoned {
+			ids = append(ids, cp.ID)
+		}
+	}
+	return ids
+}
+
+// TestRewindDoesNotAbandonItsTarget: a rewind to a checkpoint outside of a turn abandons what came after it, not the
+// checkpoint itself and not those before it. The files that a resume restores are those of the target, or the present
+// ones if the rewind kept them.
+func TestRewindDoesNotAbandonItsTarget(t *testing.T) {
+	for _, c := range []struct{ files, to string }{{"", "before"}, {"keep", "before"}, {"", "after"}, {"keep", "after"}} {
+		w := newWorld(t, true)
+		take := func(content string) journal.Checkpoint {
+			w.write("workspace/a", content)
+			w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+			return w.stored()[0]
+		}
+		first, before := take("imported"), take("by hand")
+		one := w.turn(func() { w.write("workspace/a", "one") })
+		after := take("by hand again")
+		two := w.turn(func() { w.write("workspace/b", "two") })
+		to, want := before, []holdfast.CheckpointID{holdfast.CheckpointID(two), after.ID, holdfast.CheckpointID(one)}
+		if c.to == "after" {
+			to, want = after, want[:1]
+		}
+		files := w.files(to)
+		if c.files == "keep" {
+			files = w.now()
+		}
+		w.rewind(string(to.ID), c.files)
+		if got := w.abandoned(); !slices.Equal(got, want) {
+			t.Errorf("%+v: abandoned %v, want %v", c, got, want)
+		}
+		if list := w.stored(); list[len(list)-1].ID != first.ID {
+			t.Errorf("%+v: the first checkpoint is %+v", c, list[len(list)-1])
+		}
+		var names strings.Builder
+		_, err := w.snaps.Diff(t.Context(), w.row(), holdfast.CompareCheckpoints{From: holdfast.CheckpointStart, Format: holdfast.DiffNames}, &names)
+		if must(t, err); !strings.HasPrefix(names.String(), "a\n") || strings.Contains(names.String(), "b\n") != (c.files == "keep") {
+			t.Errorf("%+v: changed since the first checkpoint: %q", c, names.String())
+		}
+		must(t, os.RemoveAll(w.at("workspace")))
+		w.start()
+		newest, err := w.snaps.Newest(t.Context(), w.row())
+		must(t, err)
+		must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+		sameFiles(t, "what a resume restores", w.now(), files)
+		w.rewind(string(two), "")
+		if got := w.abandoned(); slices.ContainsFunc(append(want, to.ID), func(id holdfast.CheckpointID) bool { return slices.Contains(got, id) }) {
+			t.Errorf("%+v: after the way back %v are abandoned", c, got)
+		}
+	}
+}
+
+// TestBranchAfterARewindToItsStart: if turns changed nothing, the target of a rewind has the present files, and is not
+// abandoned. The new branch gets a checkpoint of its own all the same, if need be at the end of its first turn.
+func TestBranchAfterARewindToItsStart(t *testing.T) {
+	for _, files := range []string{"", "keep"} {
+		for _, fails := range []bool{false, true} {
+			w := newWorld(t, true)
+			w.write("workspace/a", "imported")
+			w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect)
+			to := w.stored()[0]
+			w.turn(nil)
+			if w.rest(); fails {
+				w.withReadOnlyPacks(func() { w.rewind(string(to.ID), files) })
+				settled := w.end(w.begin())
+				settled.Idle = true
+				must(t, w.snaps.After(t.Context(), settled))
+			} else {
+				w.rewind(string(to.ID), files)
+			}
+			_, here, err := w.snaps.Here(t.Context(), w.row())
+			newest, nerr := w.snaps.Newest(t.Context(), w.row())
+			if err != nil || nerr != nil || here.ID == "" || newest != string(here.ID) || len(w.abandoned()) > 0 {
+				t.Errorf("files %q, fails %v: the branch has %+v, %v; a resume restores %q, %v", files, fails, here, err, newest, nerr)
+			}
+		}
+	}
+}
+
+// TestStartIsTheFirstCheckpoint: a comparison from the start is one with the first checkpoint of the list, also in a
+// directory of the user's own, after a rewind to before turn 1 that kept the files.
+func TestStartIsTheFirstCheckpoint(t *testing.T) {
+	w := newBorrowed(t)
+	w.found()
+	before := w.stored()[0]
+	w.turn(func() { w.put("w.txt", "one") })
+	w.rewind(string(before.ID), "keep")
+	list := w.list("", 0).Checkpoints
+	var names strings.Builder
+	notes, err := w.snaps.Diff(t.Context(), w.row(), holdfast.CompareCheckpoints{From: holdfast.CheckpointStart, Format: holdfast.DiffNames}, &names)
+	if first := list[len(list)-1]; err != nil || names.String() != "w.txt\n" || first.ID != before.ID || first.Abandoned {
+		t.Errorf("%s: %q, %v; the first checkpoint is %+v", notes, names.String(), err, first)
+	}
 }

@@ -184,6 +184,9 @@ func (h *history) goBack() {
 		return
 	}
 	h.learn(rewinds[before].Seq)
+	if cp, _ := h.find(to); cp.Abandoned {
+		h.t.Errorf("the rewind to %s has abandoned it", short(to))
+	}
 	h.line = h.lines[to]
 	if how == "" {
 		h.tree = h.files[to]

@@ -71,7 +71,7 @@ func prepare(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f Fi
 		if err := s.finish(ctx, sc, row, f, mark); err != nil {
 			return err
 		}
-		s.rejoin(ctx, sc, row, f, holdfast.CheckpointLate)
+		return s.rejoin(ctx, sc, row, f, holdfast.CheckpointLate)
 	case f.Had && exists(f.path(0)):
 		cut, err := s.late(ctx, sc, row, f)
 		if err != nil {
@@ -223,7 +223,7 @@ func (s *Snapshots) finish(ctx context.Context, sc *scope, row journal.Row, f Fi
 	if _, err = s.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil {
 		return err
 	}
-	sc.base, sc.newest, sc.clean = &to, nil, true
+	sc.base, sc.newest, sc.clean = &to, nil, false // not clean: the checkpoint may be outside of the session's branch
 	return nil
 }
 

@@ -40,7 +40,7 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 			return err
 		}
 	}
-	ctx, sc.newest = context.WithoutCancel(ctx), nil
+	ctx, sc.newest, sc.clean = context.WithoutCancel(ctx), nil, false
 	if files != nil && files.ID != "" {
 		err = s.replaceBy(ctx, sc, row, f, *files, c)
 		sc.ready = err == nil
@@ -50,19 +50,17 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 	if err != nil || files != nil && files.ID == "" {
 		return err
 	}
-	if row, err = s.cfg.Sessions.Row(ctx, row.ID); err == nil {
-		s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
-	}
-	return err
+	return s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
 }
 
 // rejoin takes a snapshot after a rewind, unless the files are those of a checkpoint on the session's present branch:
 // later turns must not start from a checkpoint of another branch. If the snapshot fails, rejoin records an event.
-func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Files, reason holdfast.CheckpointReason) {
-	if !exists(f.path(0)) {
-		return
+func (s *Snapshots) rejoin(ctx context.Context, sc *scope, row journal.Row, f Files, reason holdfast.CheckpointReason) error {
+	row, err := s.cfg.Sessions.Row(ctx, row.ID) // the rewind has moved the end of the log
+	if err == nil && exists(f.path(0)) {
+		s.failed(ctx, row, "", s.take(ctx, sc, row, f, s.end(ctx, row, reason)))
 	}
-	s.failed(ctx, row, "", s.take(ctx, sc, row, f, s.end(ctx, row, reason)))
+	return err
 }
 
 // removeFiles removes the files of a session that goes back to before it had any, each tree at once. The caller commits

@@ -160,12 +160,16 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", row.ID).
 			WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", row.ID)
 	}
-	// A checkpoint that a rewind has abandoned may have the same files, but is not on the session's present branch.
-	same := x.same && !last.Abandoned
+	same := x.same
 	if same && !l.sure {
-		// If the last turn's snapshot failed, store even unchanged files: then a checkpoint from after that turn has them.
-		ended, err := s.ended(ctx, row)
-		same = err == nil && s.kept(ctx, row, ended) == nil
+		// After a rewind the checkpoint with the same files may be outside of the session's present branch. Even the target
+		// of the rewind is, if that is later than the end of its turn.
+		spans, err := s.cfg.Branch(ctx, row.ID, max(row.LastSeq, last.Seq))
+		if same = err == nil && holds(spans, last.Seq); same {
+			// If the last turn's snapshot failed, store even unchanged files: then a checkpoint from after that turn has them.
+			ended, err := s.ended(ctx, row)
+			same = err == nil && s.kept(ctx, row, ended) == nil
+		}
 	}
 	if same && sc.base == nil {
 		s.saved(x, row)
