@@ -311,14 +311,85 @@ func TestTakeThatFails(t *testing.T) {
 	sameFiles(t, "the files", w.now(), before)
 }
 
-// TestWorkspaceThatIsGone is a failed snapshot, not a checkpoint without files.
+// called records that a call has started.
+func (w *world) called() {
+	w.t.Helper()
+	c := journal.NewChange(w.id)
+	c.Events = []journal.Draft{{Type: holdfast.EventToolStarted, Data: holdfast.ToolStarted{ToolUseID: "x"}}}
+	_, err := w.journal.Commit(w.t.Context(), c)
+	must(w.t, err)
+}
+
+// TestWorkspaceThatIsGone is a failed snapshot, not a checkpoint without files, if a call ran since the last checkpoint.
 func TestWorkspaceThatIsGone(t *testing.T) {
 	w := newWorld(t, true)
 	w.turn(func() { w.write("workspace/a", "one") })
-	w.turn(func() { must(t, os.RemoveAll(w.at("workspace"))) })
+	w.turn(func() {
+		w.called()
+		must(t, os.RemoveAll(w.at("workspace")))
+	})
 	var failure holdfast.Failure
 	must(t, w.log(holdfast.EventSnapshotFailed)[0].Decode(&failure))
 	if failure.Kind != holdfast.KindConflict || failure.Hint == "" || len(w.stored()) != 1 {
 		t.Errorf("failure %+v, %d checkpoints", failure, len(w.stored()))
+	}
+}
+
+// TestFilesThatComeBack: until the first use of a session puts its files back, as after the restore of a backup, a turn
+// without a call has the files of the checkpoint before, and a pause takes no snapshot. Neither is a failure.
+func TestFilesThatComeBack(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		w := newWorld(t, true)
+		to := w.turn(func() { w.write("workspace/a", "one") })
+		first := w.now()
+		w.turn(func() {
+			w.called()
+			w.write("workspace/a", "two")
+		})
+		want := w.now()
+		if back {
+			w.rewind(string(to), "")
+			want = first
+		}
+		must(t, os.RemoveAll(w.dir(w.id)))
+		w.start()
+		for range 2 {
+			talk := w.turn(nil)
+			if _, files := w.find(string(talk)); files.ID == "" {
+				t.Error("a turn without a call has no files")
+			} else {
+				sameFiles(t, "the files after a turn without a call", w.files(files), want)
+			}
+			w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointStop)
+		}
+		if failed := w.log(holdfast.EventSnapshotFailed); len(failed) > 0 {
+			t.Errorf("failures: %s", failed[0].Data)
+		}
+		newest, err := w.snaps.Newest(t.Context(), w.row())
+		must(t, err)
+		must(t, w.snaps.Restore(t.Context(), w.row(), newest))
+		sameFiles(t, "the files that came back", w.now(), want)
+	}
+}
+
+// TestFilesThatMayHaveChanged are lost: a process may have changed them, or no checkpoint of the session's branch has
+// them.
+func TestFilesThatMayHaveChanged(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"a process": func(w *world) { w.alive = true },
+		"no checkpoint": func(w *world) {
+			list := w.stored()
+			must(t, w.store.Checkpoints.DropCheckpoints(t.Context(), w.id, []holdfast.CheckpointID{list[0].ID}))
+			w.start()
+		},
+	} {
+		w := newWorld(t, true)
+		w.turn(func() { w.write("workspace/a", "one") })
+		must(t, os.RemoveAll(w.at("workspace")))
+		lose(w)
+		w.turn(nil)
+		if n := len(w.log(holdfast.EventSnapshotFailed)); n != 1 {
+			t.Errorf("%s: %d failures", name, n)
+		}
 	}
 }

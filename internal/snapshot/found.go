@@ -137,12 +137,9 @@ func whose(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f File
 func history(ctx context.Context, p *Points, row journal.Row) (all []journal.Checkpoint, err error) {
 	for before := (journal.Place{}); ; {
 		list, err := p.cfg.Store.Checkpoints(ctx, row.ID, before, coded.MostPage)
-		if err != nil {
-			return nil, err
-		}
-		if len(list) == 0 {
+		if err != nil || len(list) == 0 {
 			slices.SortFunc(all, func(a, b journal.Checkpoint) int { return cmp.Compare(a.Order, b.Order) })
-			return all, nil
+			return all, err
 		}
 		all, before = append(all, list...), list[len(list)-1].Place()
 	}

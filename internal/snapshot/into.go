@@ -222,7 +222,6 @@ func rewindInto(ctx context.Context, s *Snapshots, sc *scope, row journal.Row, f
 	if err := s.replaceBy(ctx, sc, row, f, to, c); err != nil {
 		return err
 	}
-	sc.ready = true
 	return s.rejoin(ctx, sc, row, f, holdfast.CheckpointDirect)
 }
 

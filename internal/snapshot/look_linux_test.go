@@ -148,7 +148,7 @@ func TestWhenMemoryIsNotUsed(t *testing.T) {
 	w.rest()
 	failed := len(w.log(holdfast.EventSnapshotFailed))
 	must(t, os.RemoveAll(w.at("workspace")))
-	w.turn(nil)
+	w.turn(w.called)
 	if got := w.log(holdfast.EventSnapshotFailed); len(got) != failed+1 {
 		t.Errorf("%d events of a workspace that is gone", len(got)-failed)
 	}

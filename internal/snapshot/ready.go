@@ -184,16 +184,12 @@ func (s *Snapshots) Restore(ctx context.Context, row journal.Row, checkpoint str
 		c.Events = []journal.Draft{compared(fmt.Sprintf("The files were gone. They are again what they were at checkpoint %s of %s; what calls changed in them afterwards is lost.",
 			to.ID, to.CreatedAt.Format(time.DateTime+" UTC")))}
 	}
-	if err := s.replaceBy(ctx, sc, row, f, to, c); err != nil {
-		return err
-	}
-	sc.ready = true
-	return nil
+	return s.replaceBy(ctx, sc, row, f, to, c)
 }
 
 // replaceBy commits a change that marks the files as being replaced, and replaces them by those of a checkpoint. If the
 // checkpoint cannot be read, it does neither. After an error the scope is not ready, so that the next use looks for the
-// mark: it may be unknown whether the commit succeeded. Without an error the caller sets ready.
+// mark: it may be unknown whether the commit succeeded.
 func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f Files, to journal.Checkpoint, c journal.Change) error {
 	c.Files.Restore = &journal.Restore{Scope: f.Scope, Session: to.Session, Checkpoint: to.ID}
 	sc.ready = false
@@ -204,7 +200,9 @@ func (s *Snapshots) replaceBy(ctx context.Context, sc *scope, row journal.Row, f
 		return err
 	}
 	s.cfg.At(row.ID, "rewound")
-	return s.finish(ctx, sc, row, f, *c.Files.Restore)
+	err := s.finish(ctx, sc, row, f, *c.Files.Restore)
+	sc.ready = err == nil
+	return err
 }
 
 // finish replaces the files by those of the checkpoint that the database's mark names, and removes the mark.

@@ -43,7 +43,6 @@ func (s *Snapshots) Rewind(ctx context.Context, row journal.Row, files *journal.
 	ctx, sc.newest, sc.clean = context.WithoutCancel(ctx), nil, false
 	if files != nil && files.ID != "" {
 		err = s.replaceBy(ctx, sc, row, f, *files, c)
-		sc.ready = err == nil
 	} else {
 		_, err = s.cfg.Journal.Commit(ctx, c)
 	}

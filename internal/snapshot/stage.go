@@ -157,8 +157,7 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		return err
 	}
 	if f.Had && x.scans[0] == nil && x.off == nil {
-		return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", row.ID).
-			WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", row.ID)
+		return gone(ctx, &s.Points, l, last)
 	}
 	same := x.same
 	if same && !l.sure {

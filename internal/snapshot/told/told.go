@@ -140,6 +140,13 @@ func Gone(id holdfast.SessionID, dir string) error {
 		WithHint("put the directory back in its place and try again; holdfast session fork %s goes on in a copy of the newest checkpoint", id)
 }
 
+// Lost returns the error of a session whose workspace is gone, although calls may have changed it since the newest
+// checkpoint.
+func Lost(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the workspace of session %s is gone", id).
+		WithHint("holdfast session pause %s, then resume: the newest snapshot is restored", id)
+}
+
 // Refused returns the error for replacing a directory that is not the session's alone.
 func Refused(id holdfast.SessionID, dir string) error {
 	return holdfast.Errorf(holdfast.KindConflict, "snapshot", "the directory %s of session %s does not belong to that session alone, so it is never replaced as a whole", holdfast.Quote(dir), id).
