@@ -44,7 +44,8 @@ type Definition struct {
 	Name string
 	// Timeout limits the time of a run, between MinTimeout and MaxTimeout; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// FailClosed makes it a denial if the hook fails, times out or cannot be run.
+	// FailClosed makes it a denial if the hook fails, times out, cannot be run or gives an invalid answer. After a tool call
+	// a denial refuses nothing: the model is only told about it.
 	FailClosed bool
 
 	Func Func

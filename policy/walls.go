@@ -25,8 +25,9 @@ func (w Walls) Empty() bool {
 	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
 }
 
-// Walls collects the path rules in the sandbox settings and in the Read and Edit deny rules
-// of all layers. Relative rules are relative to cwd; ~ stands for home.
+// Walls collects the path rules of all layers: those in the sandbox settings and in the Read and Edit deny rules. It leaves
+// out the sandbox settings of child agents, which share the box of their parent. Relative rules are relative to cwd; ~
+// stands for home.
 func (e *Engine) Walls(home, cwd string) Walls {
 	var w Walls
 	at := func(roots []string) []string {

@@ -120,7 +120,7 @@ func (*filesPutCmd) Help() string {
 	return "Examples:\n  holdfast files put 01a1 data/input.csv ./input.csv\n  echo hello | holdfast files put 01a1 hello.txt\n  holdfast files put -r 01a1 data ./data"
 }
 
-// Run writes a file.
+// Run writes a file, or with -r a directory, into the session's workspace.
 func (f *filesPutCmd) Run(e *env) error {
 	if f.Recursive {
 		return f.putTree(e)
@@ -139,7 +139,7 @@ func (f *filesPutCmd) Run(e *env) error {
 	}
 	const outside = "files are written below the workspace: holdfast files put %s NAME"
 	if rel := path.Clean(f.Path); rel == ".." || strings.HasPrefix(rel, "../") {
-		return holdfast.Errorf(holdfast.KindDenied, "files put", "the path %s lies outside the workspace", holdfast.Quote(f.Path)).WithHint(outside, word(f.ID))
+		return holdfast.Errorf(holdfast.KindDenied, "files put", "the path %s begins with .., which leads out of the workspace", holdfast.Quote(f.Path)).WithHint(outside, word(f.ID))
 	}
 	from := e.stdin
 	if f.From != "-" {
@@ -150,8 +150,11 @@ func (f *filesPutCmd) Run(e *env) error {
 		defer local.Close()
 		info, err := local.Stat()
 		if err != nil || !info.Mode().IsRegular() {
-			return holdfast.Errorf(holdfast.KindInvalid, "files put", "the local file %s is not a regular file", holdfast.Quote(f.From)).
-				WithHint("copy a whole directory: holdfast files put -r %s %s %s", word(f.ID), word(f.Path), word(f.From))
+			e := holdfast.Errorf(holdfast.KindInvalid, "files put", "the local file %s is not a regular file", holdfast.Quote(f.From))
+			if err == nil && info.IsDir() {
+				return e.WithHint("copy a whole directory: holdfast files put -r %s %s %s", word(f.ID), word(f.Path), word(f.From))
+			}
+			return e.WithHint("name a regular file, or - to read from stdin")
 		}
 		if f.Mode == "" && info.Mode().Perm()&0o111 != 0 {
 			mode = 0o755

@@ -148,7 +148,8 @@ func (a *Account) elapsed() time.Duration {
 	return max(a.now().Sub(a.began)-a.parked, 0)
 }
 
-// Over returns the denied error of a budget that is used up or too small for the next call, with a hint to raise it.
+// Over makes the denied error for a budget that the caller found used up or too small for the next call. Its hint says how
+// to raise the budget.
 func Over(id holdfast.SessionID, of, name, spent, limit string) error {
 	flag := "budget"
 	if of == "turn" {

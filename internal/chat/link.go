@@ -88,8 +88,8 @@ func (l *link) send() {
 	}
 }
 
-// one sends a message, after it created the session if there is none. While the server is away,
-// the message is repeated with the same key, so that it arrives once.
+// one sends a message, after it created the session if there is none. While the server is away or full, it repeats the
+// message with the same key, so that it arrives once. It repeats the creation only if a person types.
 func (l *link) one(m Message) {
 	tell := func(s Sent) { l.post(func(t *Talk) []Effect { return t.Confirmed(s) }) }
 	if m.Create != nil && l.id == "" {

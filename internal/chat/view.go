@@ -142,7 +142,8 @@ func tail(s string) string {
 
 func last(rows []string, n int) []string { return rows[max(0, len(rows)-n):] }
 
-// tool draws a running tool: its title, how long it has run, and the last lines that it printed.
+// tool draws a tool of the running turn: its title, how long it has run ("waits" before it starts), and the last lines that
+// it printed.
 func (s *screen) tool(t *Tool) []string {
 	clock := "waits"
 	if t.Started {

@@ -62,7 +62,7 @@ type Config struct {
 	Network Network `yaml:"network"`
 	Broker  Broker  `yaml:"broker"`
 	Limits  Limits  `yaml:"limits"`
-	// Snapshots says how many checkpoints are kept.
+	// Snapshots says how many checkpoints are kept, and which files they leave out.
 	Snapshots Snapshots `yaml:"snapshots"`
 	// Landlock tells whether a box of a server without root may start on a kernel without Landlock.
 	Landlock sandbox.LandlockMode `yaml:"landlock" default:"required" oneof:"required, best-effort" doc:"required refuses to start an untrusted box of a server that an ordinary user runs when the kernel has no Landlock; best-effort starts it and lists what is missing. A root server's boxes have users of their own, and start either way."`

@@ -117,8 +117,10 @@ func (s setting) setYAML(c *Config, v any) error {
 		return json.Unmarshal(raw, s.field(c).Addr().Interface())
 	case isList && s.list:
 		return s.setList(c, texts(list))
+	case s.list && isMap:
+		return errors.New("write a list for the setting, not a map")
 	case isList || isMap:
-		return errors.New("write one value for the setting, without a list or a map")
+		return errors.New("write one value for the setting, not a list or a map")
 	}
 	return s.setText(c, fmt.Sprint(v))
 }

@@ -38,7 +38,7 @@ var (
 )
 
 // ParseSize accepts a decimal number with a unit, or a number of bytes: 512MiB, 1.5GiB, 10GB, 4096.
-// A single letter as the unit, as in 4G, is refused, because it means two different things.
+// The units K, M, G and T, as in 4G, are refused, because each means two different sizes.
 func ParseSize(s string) (Size, error) {
 	m := sizeText.FindStringSubmatch(s)
 	if m != nil && units[m[2]] != 0 {

@@ -41,7 +41,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 		return nil
 	}
 	if ev.Seq != c.Seq+1 {
-		return holdfast.Errorf(holdfast.KindInternal, "conversation", "the session's log has a gap: event #%d follows event #%d", ev.Seq, c.Seq)
+		return holdfast.Errorf(holdfast.KindInternal, "conversation", "the session's log is out of order: event #%d follows event #%d", ev.Seq, c.Seq)
 	}
 	if err := ev.Whole(); err != nil {
 		return err

@@ -268,11 +268,12 @@ func TestRunsAreToldFromCalls(t *testing.T) {
 }
 
 // TestEachInputHasItsOwnRun: hooks run for each input that an agent asks about under the id of one call, and a verdict
-// about one input does not hold for another.
+// about one input does not hold for another. No hook runs again for the same input with other blanks and escapes.
 func TestEachInputHasItsOwnRun(t *testing.T) {
-	r := newRig(t)
+	r, runs := newRig(t), 0
 	for _, e := range []hook.Event{hook.PreToolUse, hook.PermissionRequest} {
 		if _, err := r.registry.Register(hook.Definition{Event: e, Func: func(_ context.Context, in hook.Input) (*hook.Output, error) {
+			runs++
 			if strings.Contains(string(in.ToolInput), "secret") {
 				return &hook.Output{Verdict: policy.Denied}, nil
 			}
@@ -282,7 +283,16 @@ func TestEachInputHasItsOwnRun(t *testing.T) {
 		}
 	}
 	turn := r.turn()
-	for input, want := range map[string]policy.Verdict{`{"file_path":"/workspace/a"}`: policy.Allowed, `{"file_path":"/workspace/secret"}`: policy.Denied} {
+	for _, c := range []struct {
+		input string
+		want  policy.Verdict
+		runs  int
+	}{
+		{`{"file_path":"/workspace/a&b","n":1}`, policy.Allowed, 2},
+		{`{"file_path":"/workspace/secret"}`, policy.Denied, 4},
+		{`{"n": 1, "file_path": "/workspace/a\u0026b"}`, policy.Allowed, 4},
+	} {
+		input, want := c.input, c.want
 		req := policy.Request{Tool: "Read", Input: json.RawMessage(input), CallID: "one"}
 		if d := turn.PreToolUse(t.Context(), req); d.Verdict != want {
 			t.Errorf("preToolUse %s: %s, want %s", input, d.Verdict, want)
@@ -290,6 +300,9 @@ func TestEachInputHasItsOwnRun(t *testing.T) {
 		d, err := hooked.Approver{Turn: turn, Updates: new([]policy.Update)}.Approve(t.Context(), req, policy.Decision{Verdict: policy.Asked})
 		if err != nil || d.Verdict != want {
 			t.Errorf("permissionRequest %s: %s %v, want %s", input, d.Verdict, err, want)
+		}
+		if runs != c.runs {
+			t.Errorf("%s: %d runs, want %d", input, runs, c.runs)
 		}
 	}
 }

@@ -63,7 +63,8 @@ func (r *Reader) Next(ctx context.Context) ([]holdfast.Event, error) {
 	return evs, nil
 }
 
-// NextFrames is like Next, but returns each event with its encoded form, which readers share.
+// NextFrames is like Next, but returns each event with its encoded form. Readers share the forms of new events, so nobody
+// may change one.
 func (r *Reader) NextFrames(ctx context.Context) ([]*Frame, error) {
 	for {
 		select {

@@ -161,7 +161,8 @@ func (m *memo) get(id holdfast.SessionID, now int64) (sc Scope, ok bool) {
 	return sc, ok
 }
 
-// put caches the scope of a session, which was computed when the workspaces had the change number now.
+// put caches the scope of a session, which was computed when the workspaces had the change number now. It drops scopes of
+// older numbers, and does nothing if the cache has those of a newer one.
 func (m *memo) put(id holdfast.SessionID, now int64, sc Scope) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

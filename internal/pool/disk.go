@@ -29,7 +29,7 @@ type Disk struct {
 	// it starts is stopped only when it grows further, because its files can be removed only
 	// while it runs.
 	Limit int64
-	// LimitOf returns a limit of one box, which applies if it is lower than Limit; 0 means none. May be nil.
+	// LimitOf returns the limit of one box; 0 means none. If Limit is set, too, the lower of the two applies. May be nil.
 	LimitOf func(ctx context.Context, box holdfast.BoxID) int64
 	// Space measures the disk. It is called at each measurement and, if Reserve is set, at each start of a box. These
 	// calls may overlap.

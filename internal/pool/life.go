@@ -129,7 +129,7 @@ func (l *life) wake(ctx context.Context) (ready bool, err error) {
 }
 
 // start makes the driver start the box, and connects to it. If connecting fails, start tries once more with a new box,
-// because nothing has run in the first one.
+// because nothing has run in the first one. It does not try again if ctx has ended or another server has the box.
 func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 	for try := 1; ; try++ {
 		began := time.Now()

@@ -372,11 +372,12 @@ func TestFilesThatComeBack(t *testing.T) {
 	}
 }
 
-// TestFilesThatMayHaveChanged are lost: a process may have changed them, or no checkpoint of the session's branch has
-// them.
+// TestFilesThatMayHaveChanged are lost: a process or people may have changed them, or no checkpoint of the session's branch
+// has them.
 func TestFilesThatMayHaveChanged(t *testing.T) {
 	for name, lose := range map[string]func(*world){
 		"a process": func(w *world) { w.alive = true },
+		"people":    func(w *world) { w.snaps.Take(t.Context(), w.row(), holdfast.CheckpointDirect) },
 		"no checkpoint": func(w *world) {
 			list := w.stored()
 			must(t, w.store.Checkpoints.DropCheckpoints(t.Context(), w.id, []holdfast.CheckpointID{list[0].ID}))

@@ -61,8 +61,8 @@ func (x *scanned) switched(f Files, last journal.Checkpoint) []journal.Draft {
 	return []journal.Draft{{Type: holdfast.EventNotice, Data: n}}
 }
 
-// leaves returns which paths two stored trees of a borrowed workspace leave out; nil if the tree i is not one. If back
-// is true, the tree now is the older one.
+// leaves tells which differences between the trees old and now do not count, because a checkpoint left out the path. It is
+// nil unless i is 0, the workspace, and the workspace is borrowed. back is true if now is the older tree.
 func (f Files) leaves(ctx context.Context, i int, src tree.Source, old, now pack.ID, back bool) (*ignore.Differences, error) {
 	if i != 0 || !f.Borrowed {
 		return nil, nil

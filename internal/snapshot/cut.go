@@ -150,14 +150,14 @@ func (p *Points) ran(ctx context.Context, row journal.Row, after int64, direct b
 	return direct, nil
 }
 
-// gone returns conflict for a workspace that does not exist; nil if nothing can have changed its files since last, the
-// scope's newest checkpoint, and the session's next use of them restores them, as after the restore of a backup.
-func gone(ctx context.Context, p *Points, l look, last journal.Checkpoint) error {
+// gone returns conflict for a workspace that does not exist; nil if neither calls nor people (direct) can have changed its
+// files since last, the scope's newest checkpoint, and the next use restores them, as after the restore of a backup.
+func gone(ctx context.Context, p *Points, l look, last journal.Checkpoint, direct bool) error {
 	from, err := p.Newest(ctx, l.row)
 	if err != nil {
 		return err
 	}
-	lost, err := p.ran(ctx, l.row, last.Seq, from == "" || l.alive || l.files.Borrowed)
+	lost, err := p.ran(ctx, l.row, last.Seq, direct || from == "" || l.alive || l.files.Borrowed)
 	if err == nil && lost {
 		err = told.Lost(l.row.ID)
 	}

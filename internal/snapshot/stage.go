@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -157,7 +158,8 @@ func (s *Snapshots) takeOnce(ctx context.Context, sc *scope, l look, at func(*sc
 		return err
 	}
 	if f.Had && x.scans[0] == nil && x.off == nil {
-		return gone(ctx, &s.Points, l, last)
+		when, err := at(x)
+		return cmp.Or(err, gone(ctx, &s.Points, l, last, when.reason == holdfast.CheckpointDirect))
 	}
 	same := x.same
 	if same && !l.sure {

@@ -89,8 +89,11 @@ func New(s Settings, o Options) (*Checker, error) {
 	if o.Cwd == "" {
 		o.Cwd = "/workspace"
 	}
-	if !strings.HasPrefix(o.Cwd, "/") || o.Home != "" && !strings.HasPrefix(o.Home, "/") {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "sandbox checker", "the tools' working directory %s and home directory %s must be absolute paths", holdfast.Quote(o.Cwd), holdfast.Quote(o.Home))
+	if !strings.HasPrefix(o.Cwd, "/") {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "sandbox checker", "the tools' working directory %s is not an absolute path", holdfast.Quote(o.Cwd))
+	}
+	if o.Home != "" && !strings.HasPrefix(o.Home, "/") {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "sandbox checker", "the tools' home directory %s is not an absolute path", holdfast.Quote(o.Home))
 	}
 	if o.FS == nil {
 		o.FS = none{}

@@ -22,9 +22,8 @@ type FS interface {
 }
 
 var (
-	// ErrUnknown is the error for a part of the file system about which the FS knows nothing.
-	// Paths there are used as written.
-	ErrUnknown = errors.New("nothing is known about the file system at this path")
+	// ErrUnknown is the error for a part of the file system that the FS does not know. Paths there are used as written.
+	ErrUnknown = errors.New("this part of the file system is not known, so the path is used as it is written")
 	// ErrUnseen is the error of an FS that failed to look up a path. The path then cannot be
 	// resolved, and calls that depend on it are denied.
 	ErrUnseen = errors.New("the links in this path could not be read")

@@ -99,8 +99,8 @@ func special(spec sandbox.Spec) bool {
 }
 
 // startReady starts the box from the boot that was reserved for it; ok reports whether the box
-// runs. If it does not, only the directories are left of the attempt, and the caller makes an
-// ordinary start, which reports whatever is wrong.
+// runs. If it does not, the caller makes an ordinary start, which reports whatever is wrong. The attempt leaves only the
+// directories, or also the boot's record or file if the boot could not be ended.
 func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, ok bool) {
 	b := d.reserved(spec.Box)
 	if b == nil {

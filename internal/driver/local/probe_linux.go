@@ -50,7 +50,7 @@ const (
 	always
 	asLimit    // needed only if the driver's configuration requires limits
 	asLandlock // needed only if the server runs as an ordinary user and its configuration requires Landlock
-	byDesign   // not needed: no machine has this capability
+	byDesign   // never needed, because boxes have it on no machine; Probe lists it as a note
 )
 
 func advice(text string) func() string { return func() string { return text } }

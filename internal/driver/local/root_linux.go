@@ -121,7 +121,7 @@ func (p *planner) top() error {
 	if p.cfg.RootDir != "" {
 		entries, err := os.ReadDir(p.cfg.RootDir)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a file or directory of the host that is shown in the box's root: %w", err)
 		}
 		names = nil
 		for _, e := range entries {
@@ -137,13 +137,13 @@ func (p *planner) top() error {
 			continue
 		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a file or directory of the host that is shown in the box's root: %w", err)
 		}
 		switch {
 		case st.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(source)
 			if err != nil {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", changed(err))
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a file or directory of the host that is shown in the box's root: %w", changed(err))
 			}
 			p.add(wire.Mount{Link: to, Target: "/" + name})
 		case st.IsDir() && p.below("/"+name):
@@ -187,7 +187,7 @@ func (p *planner) below(dir string) bool {
 func (p *planner) each(source, target string) error {
 	entries, err := os.ReadDir(source)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a host directory that is shown in the box's root: %w", changed(err))
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read a file or directory of the host that is shown in the box's root: %w", changed(err))
 	}
 	for _, e := range entries {
 		from, at := path.Join(source, e.Name()), path.Join(target, e.Name())

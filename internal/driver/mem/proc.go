@@ -74,7 +74,7 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 			WithHint("run the agent without its own allowedReadPaths and allowedWritePaths, or with --driver local")
 	}
 	if info, err := os.Stat(m.real(spec.Dir)); err != nil || !info.IsDir() {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the working directory %s does not exist", holdfast.Quote(spec.Dir))
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the working directory %s does not exist or is not a directory", holdfast.Quote(spec.Dir))
 	}
 	if !m.known(spec.Path) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the mem driver does not imitate the program %s", holdfast.Quote(spec.Path)).

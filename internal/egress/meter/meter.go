@@ -79,7 +79,7 @@ func (l *lines) add(p []byte) {
 	l.line = append(l.line, p...)
 }
 
-// counts is what the meters of both APIs have counted so far.
+// counts is what one meter has counted in its answer so far. The meters of both APIs have it in common.
 type counts struct {
 	lines
 	used  holdfast.Usage

@@ -76,7 +76,8 @@ func describeOp(doc *huma.OpenAPI, path string, op *huma.Operation) docOp {
 	return out
 }
 
-// curl returns a curl command line that calls an operation with its example as the body.
+// curl returns a curl command line that calls an operation. Its body is the operation's example, or a file @FILE if the body
+// is not JSON.
 func curl(path string, op *huma.Operation) string {
 	path = strings.NewReplacer("{id}", "$ID", "{turn}", "$TURN", "{name}", "reviewer", "{path}", "hello.txt").Replace(path)
 	var query []string

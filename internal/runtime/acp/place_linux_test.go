@@ -61,7 +61,7 @@ func TestOneIDIsOneTool(t *testing.T) {
 	if err := r.judged("SAMEID", j); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.answers(); got != "yes no yes" || r.notices("agent.other_tool") != 1 {
+	if got := r.answers(); got != "yes yes no yes" || r.notices("agent.other_tool") != 1 {
 		t.Errorf("answered %s, with %d notices; judged %q", got, r.notices("agent.other_tool"), j.inputs)
 	}
 }

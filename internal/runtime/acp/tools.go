@@ -2,6 +2,7 @@ package acp
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -74,7 +75,9 @@ func (t *tool) learn(c toolCall) {
 		set(&t.First, c.Title)
 		t.Long = len(c.Title) > mostName
 	}
-	set(&t.Kind, c.Kind)
+	if !t.Told && (c.Kind != "other" || t.Kind == "") {
+		set(&t.Kind, c.Kind) // the kind other says less than another kind; once the log has the call, its kind stays
+	}
 	if full(c.RawInput) {
 		// A permission request may have fewer fields than an earlier update.
 		raw := merge(t.Raw, c.RawInput)
@@ -220,16 +223,19 @@ func (t *tool) named(agent string) string {
 	return "mcp__" + agent + "__" + plain(name)
 }
 
-// another returns the name of another tool than u.Name that a later message about the call stands for, or "" if it stands
-// for the same one or does not say.
+// another returns the name of the tool that a permission request for the recorded call names, if it is not the recorded
+// one, name; "" if it names the recorded one, or none.
 func (t *tool) another(call toolCall, name, agent string) string {
-	o := tool{Kind: t.Kind}
-	o.learn(toolCall{Name: call.Name, Kind: call.Kind, Meta: call.Meta})
+	o := tool{Kind: cmp.Or(call.Kind, t.Kind)}
+	o.learn(toolCall{Name: call.Name, Meta: call.Meta})
+	if o.Name == "" && (byKind[call.Kind] == "" || call.Kind == t.Kind) {
+		return ""
+	}
 	known := ours[o.Kind][strings.ToLower(o.Name)] != "" || strings.HasPrefix(o.Name, "mcp__")
 	if !known && (byKind[o.Kind] == name || slices.Contains(slices.Collect(maps.Values(ours[o.Kind])), name)) {
-		return "" // a message with a kind alone stands for each tool of that kind
+		return "" // a kind alone stands for each tool of that kind
 	}
-	if n := o.named(agent); n != name && (o.Name != "" || byKind[o.Kind] != "") {
+	if n := o.named(agent); n != name {
 		return n
 	}
 	return ""

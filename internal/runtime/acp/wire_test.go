@@ -374,3 +374,30 @@ func FuzzAgent(f *testing.F) {
 		}
 	})
 }
+
+// TestAnotherTool: a permission request for a recorded call names another tool only if it says so.
+func TestAnotherTool(t *testing.T) {
+	for _, c := range []struct{ first, then, want string }{
+		{`"kind":"fetch","name":"mcp__srv__x"`, ``, ""},
+		{`"kind":"edit","name":"mcp__srv__x"`, `,"kind":"edit"`, ""},
+		{`"kind":"edit","name":"mcp__srv__x"`, `,"kind":"edit","name":"mcp__srv__x"`, ""},
+		{`"kind":"edit","name":"mcp__srv__x"`, `,"name":"mcp__srv__y"`, "mcp__srv__y"},
+		{`"kind":"read","title":"list"`, `,"kind":"read","title":"a/list"`, ""},
+		{`"kind":"read","title":"list"`, `,"kind":"other","title":"external_directory"`, ""},
+		{`"kind":"read","title":"list"`, `,"kind":"execute"`, "Bash"},
+		{`"kind":"read","title":"list"`, `,"kind":"edit"`, "Edit"},
+		{`"kind":"read","title":"list"`, `,"kind":"other","name":"todowrite"`, "TodoWrite"},
+		{`"kind":"edit","title":"write"`, `,"kind":"edit","title":"/workspace/n"`, ""},
+		{`"kind":"other","title":"skill"`, `,"kind":"execute"`, "Bash"},
+	} {
+		var call tool
+		first, _ := toolOf(json.RawMessage(`{"toolCallId":"t",` + c.first + `}`))
+		then, _ := toolOf(json.RawMessage(`{"toolCallId":"t"` + c.then + `}`))
+		call.learn(first)
+		name := call.named("agent")
+		call.Told = true
+		if got := call.another(then, name, "agent"); got != c.want {
+			t.Errorf("%s, then %s: %q, want %q", c.first, c.then, got, c.want)
+		}
+	}
+}

@@ -64,8 +64,8 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	if q.inbox.has(p.ID) {
 		return nil
 	}
-	if p.ID == "" || p.Use == "" || !q.inbox.fits(pending{}) {
-		q.inbox.answer(p.ID, denial(p, "too much at once"))
+	if p.ID == "" || p.Use == "" || p.Name == "" || !q.inbox.fits(pending{}) {
+		q.inbox.answer(p.ID, denial(p, "the request lacks an id or the tool's name, or there are too many at once"))
 		return nil
 	}
 	input = objectOf(input)
@@ -171,7 +171,7 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 	case u.State == resident.Denied:
 		q.turn.Outbox.Pass(denial(p, u.Reason))
 		return
-	case p.Name != u.Name, decided && p.Input != nil && (p.Kind == kindPre || !resident.SameJSON(p.Input, u.Runs())):
+	case p.Name != "" && p.Name != u.Name, decided && p.Input != nil && (p.Kind == kindPre || !resident.SameJSON(p.Input, u.Runs())):
 		q.turn.Outbox.Pass(denial(p, "this is not the call that was allowed"))
 		return
 	case decided:

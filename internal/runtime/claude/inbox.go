@@ -14,7 +14,7 @@ type pending struct {
 	Use string `json:"use"`
 	// Kind is one of kindPre, kindCan, kindPost and kindCall.
 	Kind string `json:"kind"`
-	// Name is the tool of a request of kind kindPre or kindCan.
+	// Name is the tool of a request of kind kindPre or kindCan; empty if an older server stored it.
 	Name string `json:"name,omitempty"`
 	// Input is the tool's input if it differs from the input in tool.requested. For a request of kind
 	// kindPost it is the tool's outcome as hooks receive it.

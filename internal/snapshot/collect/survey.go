@@ -174,8 +174,8 @@ func (s *survey) walk(ctx context.Context, src tree.Source, sc *scope, number ui
 	return whole, nil
 }
 
-// settle makes two lists from what the scopes need: for each scope the packs that it needs (exact), and for each pack
-// the scopes that need it. It marks the packs of scopes with lost blobs as fixed.
+// settle lists the packs that each scope needs (exact), and the scopes that need each pack. A scope with lost blobs is in
+// neither list: its packs are marked as fixed, so that they stay as they are.
 func (s *survey) settle(fam *family, needed []map[int]bool) {
 	at := map[int64]int{}
 	for i := range s.packs {

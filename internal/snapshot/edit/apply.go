@@ -315,7 +315,7 @@ func (e *Editor) end(ctx context.Context, top rooted.Dir, at one) (other, waits 
 	case err == nil:
 		defer in.Close()
 		other, err = at.under(in, path.Base(at.Path)).settle(ctx, at)
-	case elsewhere(err): // the directory of its path is gone, so it cannot get its name back
+	case elsewhere(err): // the directory of its path is gone, replaced or closed to the server
 		var ours bool
 		if ours, err = at.planned(ctx); ours && err == nil {
 			err = drop(at.in, at.name)

@@ -27,7 +27,8 @@ func child(t holdfast.EventType) holdfast.ChildID {
 	return ""
 }
 
-// due returns up to 100 deliveries to a webhook that are due now or within the next hour.
+// due returns up to 100 deliveries to a webhook that are due within the next hour, without those that an earlier one of the
+// same session holds back.
 func (e *env) due(hook string) []webhook.Delivery {
 	e.Helper()
 	out, err := e.Store.Deliveries(e.ctx, hook, time.Now().Add(time.Hour), 100)

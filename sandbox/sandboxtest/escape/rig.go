@@ -37,7 +37,7 @@ type rig struct {
 	knocks *atomic.Int64
 	// siblings is the shared box for the attempts of one session on another. top is the test of the whole run.
 	siblings *pair
-	// roots is the box of the attempts in a directory of root.
+	// roots is the box whose workspace belongs to the user root; the attempts root-* run in it.
 	roots *rootBox
 	top   *testing.T
 }

@@ -55,8 +55,10 @@ while IFS= read -r line; do
 		*MEANWHILE*) askfor 1 t1 "$(edit a)"; while [ ! -e /workspace/deciding ]; do sleep 0.02; done
 			update '{"sessionUpdate":"tool_call_update","toolCallId":"t1","locations":[{"path":"/workspace/b"}]}'; text seen
 			IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; over t1 failed; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
-		*SAMEID*) i=0; for about in '"kind":"read","title":"README","rawInput":{"filePath":"/workspace/README"}' '"kind":"execute","title":"git push","rawInput":{"command":"git push"}' '"kind":"other","title":"external_directory"'; do
+		*SAMEID*) update '{"sessionUpdate":"tool_call","toolCallId":"t1","title":"read","kind":"read","rawInput":{"filePath":"/workspace/README"}}'; i=0
+			for about in '"kind":"other","title":"external_directory"' '"kind":"read","title":"README"' '"kind":"execute","title":"git push","rawInput":{"command":"git push"}' '"title":"README"'; do
 				askfor $((++i)) t1 "$about"; IFS= read -r r; printf '%s\n' "$r" >>/workspace/answered
+				update '{"sessionUpdate":"tool_call_update","toolCallId":"t1","kind":"execute"}'
 			done
 			over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*WORKDIR*) askfor 1 t1 '"kind":"execute","title":"bash","rawInput":{"command":"./ci/test.sh",'"$FIELDS"'}'
