@@ -92,7 +92,7 @@ func (e *entry) stopIdle(ctx context.Context, reason string) error {
 	return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, StopGrace)
 }
 
-// act carries out the job what for the box, unless the job is no longer due when act has got the box's lock op.
+// act does a job for the box. It locks the box first, and does nothing if the job is no longer due then.
 func (e *entry) act(ctx context.Context, j *janitor, what job) {
 	if e.box.lock(ctx) != nil {
 		return

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-run/holdfast/internal/shellword"
 )
 
 // pathField is the field of our file tools that holds the path.
@@ -30,12 +32,12 @@ func placed(name string, input json.RawMessage, workspace string) []json.RawMess
 			continue
 		}
 		moved := maps.Clone(raw)
-		command, readable := raw["command"].(string)
-		if moved["command"] = true; isText && readable { // else no rule can read it, so every rule for commands applies
+		moved["command"] = true // no rule can read it, so every rule for commands applies
+		if command, ok := raw["command"].(string); ok && isText {
 			if !strings.HasPrefix(dir, "/") {
 				dir = workspace + "/" + dir
 			}
-			moved["command"] = joined([]any{"cd", dir}) + " && " + command
+			moved["command"] = "cd " + shellword.Quote(dir) + " && " + command
 		}
 		in, _ := json.Marshal(moved)
 		out = append(out, in)

@@ -40,8 +40,8 @@ type Use struct {
 	// Reason is why the use was denied.
 	Reason string
 	Began  time.Time
-	// Orphan is true if the use was canceled before it was decided on, such as when the agent ended; Decision is the
-	// decision that was made nevertheless, nil if there is none.
+	// Orphan is true if the use was canceled before it was decided on, such as when the agent ended. Decision is the
+	// decision that was made about an Orphan afterwards; nil if none was made.
 	Orphan   bool
 	Decision *policy.Decision
 	// Result is the outcome, nil until the use has finished.

@@ -28,8 +28,8 @@ type Tree struct {
 	Is  func(rooted.Entry) error
 }
 
-// Open opens the directory. If another directory, or something that is not a directory, is in its place, the error is
-// that of Is.
+// Open opens the directory. If another directory, or something that is not a directory, is in its place, it returns the
+// error of Is.
 func (t Tree) Open() (rooted.Dir, error) {
 	is := t.Is
 	if is == nil {
